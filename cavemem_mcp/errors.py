@@ -1,0 +1,66 @@
+"""The errors that callers may meet, their ids and exit codes. Knows no storage engine and no protocol.
+
+```
+CaveError                     error_id                   exit code
+├── InvalidArgumentsError     cave_invalid_arguments     1
+├── MemoryTooLargeError       cave_memory_too_large      65
+├── OperationFailedError      cave_<operation>_failed    1   (remember, recall, supersede, history, forget, recover)
+└── StoreError                cave_store_failed          1   (the service turns it into OperationFailedError)
+```
+
+Anything else that escapes is a defect of ours: callers see `cave_internal_error` and the log has the traceback.
+"""
+
+from typing import ClassVar, Literal
+
+Operation = Literal["remember", "recall", "supersede", "history", "forget", "recover"]
+
+INTERNAL_ERROR_ID = "cave_internal_error"
+
+
+class CaveError(Exception):
+    """An expected failure.
+
+    Attributes:
+        error_id: Stable id that programs match on.
+        message: What went wrong and what to do next; never contains memory text.
+        exit_code: Status with which the command line ends.
+    """
+
+    exit_code: ClassVar[int] = 1
+    error_id: str
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+    def as_json(self) -> dict[str, str]:
+        """Return the error as the contract's object: `{"error": id, "message": text}`."""
+        return {"error": self.error_id, "message": self.message}
+
+
+class InvalidArgumentsError(CaveError):
+    """An argument is missing, unknown, of the wrong kind or out of range."""
+
+    error_id = "cave_invalid_arguments"
+
+
+class MemoryTooLargeError(CaveError):
+    """The text has more UTF-8 bytes than one memory may hold."""
+
+    error_id = "cave_memory_too_large"
+    exit_code = 65
+
+
+class OperationFailedError(CaveError):
+    """One of the six operations could not do what was asked; nothing has changed unless the message says so."""
+
+    def __init__(self, operation: Operation, message: str) -> None:
+        super().__init__(message)
+        self.error_id = f"cave_{operation}_failed"
+
+
+class StoreError(CaveError):
+    """The store's files cannot be used as they are: busy, full, damaged, foreign, or of a newer layout."""
+
+    error_id = "cave_store_failed"
