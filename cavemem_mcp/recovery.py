@@ -1,0 +1,212 @@
+"""Keep and recover the originals of shortened hits in `ccr.db`. Knows nothing of memories or of how hits are made.
+
+Why no original outlives its memory, although the two files do not commit together: whoever forgets first commits that
+the memory is gone, then discards its original. `keep` asks `is_wanted` while it holds the write lock of `ccr.db`. If it
+is told yes, the memory was not gone yet, so the discard begins later, waits for the lock and finds the kept original.
+If the memory is gone already, `keep` is told so and keeps nothing. For the same reason `discard` looks for originals
+only under the write lock.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from cavemem_mcp.errors import StoreError
+from cavemem_mcp.model import handle_of
+from cavemem_mcp.store import files, scrub
+from cavemem_mcp.store.files import Connection
+
+FILE_NAME: Final = "ccr.db"
+BYTES_MAX: Final = 512 * 1024 * 1024
+"""Default bound of the sum of stored sizes."""
+ORIGINAL_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Largest original kept; a stored one that claims to be larger is damaged."""
+LAYOUT: Final = 1
+"""`PRAGMA user_version` of `ccr.db`."""
+
+_OBJECTS: Final = {
+    "originals": """CREATE TABLE originals(
+        handle TEXT PRIMARY KEY, created_at TEXT NOT NULL, content_type TEXT NOT NULL, compressor TEXT NOT NULL,
+        tokens_before INTEGER NOT NULL, tokens_after INTEGER NOT NULL, size INTEGER NOT NULL,
+        original BLOB NOT NULL)""",
+    "originals_size": "CREATE INDEX originals_size ON originals(size)",
+    "erasures": scrub.NOTES_TABLE,
+}
+"""The layout; `original` is zstandard-compressed, `size` counts its bytes as stored, the index alone gives the sum."""
+_INSERT: Final = """
+INSERT OR IGNORE INTO originals(
+  handle, created_at, content_type, compressor, tokens_before, tokens_after, size, original)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Original:
+    """An original to keep, with what was made of it."""
+
+    handle: str
+    text: str
+    created_at: str
+    content_type: str = "text"
+    compressor: str
+    tokens_before: int
+    tokens_after: int
+
+
+class RecoveryStore:
+    """Originals by handle. Safe to call from several threads and processes; the file appears with the first original.
+
+    Every method raises `StoreError` for what the storage cannot do; its message says what to do next.
+
+    Args:
+        folder: Where `ccr.db` is.
+        bytes_max: Bound of the sum of stored sizes; what does not fit is not kept, and nothing is dropped for it.
+    """
+
+    def __init__(self, folder: Path, *, bytes_max: int = BYTES_MAX) -> None:
+        self._path = folder.absolute() / FILE_NAME
+        self._bytes_max = bytes_max
+        self._using = threading.Lock()
+        self._connection: Connection | None = None
+        self._is_closed = False
+
+    def keep(self, original: Original, *, is_wanted: Callable[[], bool]) -> bool:
+        """Keep an original; False when there is no room or `is_wanted`, asked under the write lock, says no."""
+        import zstandard  # only those who shorten or recover pay for it
+
+        data = original.text.encode()
+        if len(data) > ORIGINAL_BYTES_MAX:
+            return False
+        compressed = zstandard.ZstdCompressor().compress(data)
+        if len(compressed) > self._bytes_max:
+            return False
+        with self._opened(creating=True) as (connection, deadline):
+            assert connection is not None
+            if connection.execute("SELECT 1 FROM originals WHERE handle = ?", (original.handle,)).get:
+                return True
+            with files.transaction(connection, deadline):
+                stored_bytes = connection.execute("SELECT coalesce(sum(size), 0) FROM originals").get
+                is_kept = stored_bytes + len(compressed) <= self._bytes_max and is_wanted()
+                if is_kept:
+                    counts = (original.tokens_before, original.tokens_after, len(compressed))
+                    made = (original.created_at, original.content_type, original.compressor)
+                    connection.execute(_INSERT, (original.handle, *made, *counts, compressed))
+        return is_kept
+
+    def recover(self, handle: str) -> bytes | None:
+        """Return the exact bytes, checked against the handle, or None when they are not kept here."""
+        with self._opened(creating=False) as (connection, _):
+            if connection is None:
+                return None
+            compressed = connection.execute(
+                "SELECT CAST(original AS BLOB) FROM originals WHERE handle = ?", (handle,)
+            ).get
+            candidates = [] if compressed is not None else _values_of_recoveries(connection, handle)
+        if compressed is not None:
+            candidates = [self._decompressed(compressed)]
+        if not candidates:
+            return None
+        for data in candidates:
+            if data is not None and handle_of(data) == handle:
+                return data
+        raise StoreError(f"{self._path}: the original behind {handle} is damaged; restore a backup of the file")
+
+    def discard(self, handles: Sequence[str]) -> None:
+        """Erase originals and every trace of their bytes from the file."""
+        with self._opened(creating=False) as (connection, deadline):
+            if connection is None:
+                return
+            with files.transaction(connection, deadline):
+                discarded = [handle for handle in handles if _delete(connection, handle)]
+                scrub.note(connection, discarded)
+            self._finish_erasures(connection, deadline)
+
+    def close(self) -> None:
+        """Close the file; calls in progress finish first. Closing twice is harmless."""
+        with self._using, files.store_errors(self._path):
+            self._is_closed = True
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    @contextmanager
+    def _opened(self, *, creating: bool) -> Generator[tuple[Connection | None, float]]:
+        """Hold the store for one operation; yield the connection, None while there is no file, and the deadline."""
+        deadline = files.busy_deadline()
+        with files.held(self._using, self._path, deadline), files.store_errors(self._path):
+            if self._is_closed:
+                raise StoreError(f"{self._path} was closed; open the store again")
+            if self._connection is None and (creating or self._path.is_symlink() or self._path.exists()):
+                self._connection = self._open(deadline)
+            yield self._connection, deadline
+
+    def _open(self, deadline: float) -> Connection:
+        files.make_private_folder(self._path.parent)
+        files.make_private_file(self._path)
+        connection = files.connect(self._path)
+        try:
+            files.prepare(connection, layout=LAYOUT, is_current=lambda c: not _missing(c), migrate=_migrate)
+            self._finish_erasures(connection, deadline)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _finish_erasures(self, connection: Connection, deadline: float) -> None:
+        """Scrub what was discarded, also by a process that crashed before it could."""
+        handles = scrub.pending(connection)
+        if handles and not scrub.finish(self._path, handles, deadline):
+            logger.warning("%s: other programs use it; discarded originals are scrubbed later", self._path)
+
+    def _decompressed(self, compressed: bytes) -> bytes | None:
+        """Return the content of a frame, or None where it is damaged; never more than one original may have."""
+        import zstandard
+
+        try:
+            if not 0 <= zstandard.frame_content_size(compressed) <= ORIGINAL_BYTES_MAX:
+                return None
+            return zstandard.ZstdDecompressor().decompress(compressed, allow_extra_data=False)
+        except zstandard.ZstdError:
+            return None
+
+
+def _missing(connection: Connection) -> list[str]:
+    existing = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
+    return [name for name in _OBJECTS if name not in existing]
+
+
+def _migrate(connection: Connection) -> None:
+    for name in _missing(connection):
+        connection.execute(_OBJECTS[name])
+
+
+def _columns_of_recoveries(connection: Connection) -> list[str]:
+    """Return the columns of the Go program's table, of which only `handle` is certain; none where it is absent."""
+    columns = [name for (name,) in connection.execute("SELECT name FROM pragma_table_info('recoveries')")]
+    return columns if "handle" in columns else []
+
+
+def _values_of_recoveries(connection: Connection, handle: str) -> list[Any]:
+    """Return what the Go program's table has under a handle, as bytes; what hashes to the handle is the original."""
+    columns = _columns_of_recoveries(connection)
+    if not columns:
+        return []
+    quoted = ('CAST("{}" AS BLOB)'.format(name.replace('"', '""')) for name in columns)
+    select = f"SELECT {', '.join(quoted)} FROM recoveries WHERE handle = ?"  # noqa: S608 quoted names of columns
+    rows = connection.execute(select, (handle,))
+    return [value for row in rows for value in row]
+
+
+def _delete(connection: Connection, handle: str) -> bool:
+    connection.execute("DELETE FROM originals WHERE handle = ?", (handle,))
+    deleted = connection.changes()
+    if _columns_of_recoveries(connection):
+        connection.execute("DELETE FROM recoveries WHERE handle = ?", (handle,))
+        deleted += connection.changes()
+    return deleted > 0

@@ -1,0 +1,248 @@
+"""The store's files: the private folder, private database files, connections with our pragmas, and SQLite's errors.
+
+Owns what both databases share, and no table. SQLite's exceptions are translated here alone.
+"""
+
+import logging
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar, cast
+
+import apsw
+
+from cavemem_mcp.errors import StoreError
+
+T = TypeVar("T")
+Value = None | int | float | str | bytes
+
+BUSY_MS_MAX: Final = 5000
+"""How long one operation waits for other programs' locks before it gives up."""
+RETRY_MS_MIN: Final = 0.1
+RETRY_MS_MAX: Final = 3.0
+
+_BUSY: Final = "another program holds the store; let it finish or end it, then repeat"
+_DAMAGED: Final = "the file is damaged; nothing was replaced: move it away or restore a backup"
+_FOREIGN: Final = "its tables are not as expected here: another program changed them; move it away or restore a backup"
+_FORBIDDEN: Final = "the file may not be used; check its permissions and its disk's"
+_INTERRUPTED: Final = "the operation was interrupted; repeat it"
+
+ADVICE: Final[dict[type[apsw.Error], str]] = {
+    apsw.BusyError: _BUSY,
+    apsw.LockedError: _BUSY,
+    apsw.ProtocolError: _BUSY,
+    apsw.FullError: "the disk is full; free some space, then repeat",
+    apsw.ReadOnlyError: "the file cannot be written; check its permissions, and whether its disk is mounted read-only",
+    apsw.PermissionsError: _FORBIDDEN,
+    apsw.AuthError: _FORBIDDEN,
+    apsw.CorruptError: _DAMAGED,
+    apsw.FormatError: _DAMAGED,
+    apsw.EmptyError: _DAMAGED,
+    apsw.NotADBError: "the file is not a database; nothing was replaced: move it away or restore a backup",
+    apsw.IOError: "the disk failed to read or write; check it, then repeat",
+    apsw.CantOpenError: "the file cannot be opened; check the folder's permissions and how many files may be open",
+    apsw.NoLFSError: "the disk cannot hold a file this large; move the store to another disk",
+    apsw.NoMemError: "there is not enough memory; close other programs, then repeat",
+    apsw.TooBigError: "a row is larger than SQLite can hold; shorten what another program wrote",
+    apsw.InterruptError: _INTERRUPTED,
+    apsw.AbortError: _INTERRUPTED,
+    apsw.SQLError: _FOREIGN,
+    apsw.SchemaChangeError: _FOREIGN,
+    apsw.ConstraintError: _FOREIGN,
+    apsw.MismatchError: _FOREIGN,
+}
+"""What to do about each failure of SQLite that its files or other programs can cause."""
+DEFECT_ADVICE: Final = "SQLite was misused, which is a defect of cavemem; please report it with the log"
+
+logger = logging.getLogger(__name__)
+
+
+class Rows(Protocol):
+    """The part of `apsw.Cursor` used here."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield each row as a tuple."""
+        ...
+
+    @property
+    def get(self) -> Any:
+        """The rest of the rows with the least structure: None, one value, one tuple, or a list."""
+        ...
+
+
+class Connection(Protocol):
+    """The part of `apsw.Connection` used here, with types (apsw's own need Python 3.12)."""
+
+    @property
+    def filename(self) -> str: ...
+    @property
+    def in_transaction(self) -> bool: ...
+    def execute(self, statements: str, bindings: Sequence[Value] | None = None, /) -> Rows: ...
+    def executemany(self, statements: str, sequenceofbindings: Iterable[Sequence[Value]], /) -> Rows: ...
+    def pragma(self, name: str, value: int | str | None = None, /) -> Any: ...
+    def changes(self) -> int: ...
+    def config(self, op: int, /, *args: int) -> int: ...
+    def set_busy_timeout(self, milliseconds: int, /) -> None: ...
+    def wal_checkpoint(self, dbname: str | None = None, mode: int = 0) -> tuple[int, int]: ...
+    def close(self) -> None: ...
+
+
+@contextmanager
+def store_errors(path: Path) -> Generator[None]:
+    """Turn SQLite's errors about a file into `StoreError` with advice; neither names any data."""
+    try:
+        yield
+    except apsw.Error as error:
+        advice = next((ADVICE[kind] for kind in type(error).__mro__ if kind in ADVICE), None)
+        if advice is None:
+            logger.exception("SQLite was misused")
+        name, code = type(error).__name__, getattr(error, "extendedresult", 0)
+        raise StoreError(f"{path}: {advice or DEFECT_ADVICE} ({name} {code})") from error
+
+
+@contextmanager
+def _system_errors(path: Path) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else type(error).__name__
+        raise StoreError(f"{path}: {reason}; check the path, its permissions and its disk") from error
+
+
+def make_private_folder(folder: Path) -> None:
+    """Create the folder (0700, parents too) where it is absent; refuse a symlink and what another user owns."""
+    with _system_errors(folder):
+        for missing in [path for path in (*reversed(folder.parents), folder) if not path.exists()]:
+            with suppress(FileExistsError):  # another process was faster; or a dangling symlink, refused below
+                missing.mkdir(mode=0o700)
+        _check_private(folder, folder.lstat(), is_kind=stat.S_ISDIR, kind="folder", mode=0o700)
+
+
+def make_private_file(path: Path) -> None:
+    """Create the file (0600) where it is absent, before SQLite sees it; refuse what is not a regular file of ours."""
+    with _system_errors(path):
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        for beside in (path, Path(f"{path}-wal"), Path(f"{path}-shm"), Path(f"{path}-journal")):
+            with suppress(FileNotFoundError):
+                _check_private(beside, beside.lstat(), is_kind=stat.S_ISREG, kind="file", mode=0o600)
+
+
+def _check_private(path: Path, status: os.stat_result, *, is_kind: Callable[[int], bool], kind: str, mode: int) -> None:
+    """Refuse what is not a real file or folder of ours; take other users' access to it away."""
+    if stat.S_ISLNK(status.st_mode):
+        raise StoreError(f"{path} is a symbolic link, which is refused; put the {kind} itself there")
+    if not is_kind(status.st_mode):
+        raise StoreError(f"{path} is not a {kind}; move it away")
+    if status.st_uid != os.geteuid():
+        raise StoreError(f"{path} belongs to another user, which is refused; move it away or take it over")
+    if stat.S_IMODE(status.st_mode) != mode:
+        path.chmod(mode)
+
+
+def connect(path: Path) -> Connection:
+    """Open a database file that exists, with the pragmas that change nothing in it."""
+    connection = cast("Connection", apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE))
+    connection.set_busy_timeout(BUSY_MS_MAX)
+    connection.execute("PRAGMA secure_delete = ON; PRAGMA temp_store = MEMORY; PRAGMA synchronous = FULL")
+    return connection
+
+
+def prepare(
+    connection: Connection,
+    *,
+    layout: int,
+    is_current: Callable[[Connection], bool],
+    migrate: Callable[[Connection], None],
+) -> None:
+    """Bring a database to `layout`, the `user_version` that this program knows. Takes no write lock where it is there.
+
+    Raises:
+        StoreError: The file has a newer layout or cannot be used with a write-ahead log; nothing in it was touched.
+    """
+    deadline = busy_deadline()
+    until_free(connection, lambda: _refuse_foreign(connection, layout), deadline)
+    mode = until_free(connection, lambda: connection.pragma("journal_mode", "wal"), deadline)
+    if mode != "wal":
+        raise StoreError(f"{connection.filename}: its disk allows no write-ahead log; move the store to a local disk")
+    with transaction(connection, deadline, begin="BEGIN"):
+        is_done = connection.pragma("user_version") == layout and is_current(connection)
+    if is_done:
+        return
+    with transaction(connection, deadline):
+        _refuse_foreign(connection, layout)
+        migrate(connection)
+        connection.pragma("user_version", layout)
+
+
+def _refuse_foreign(connection: Connection, layout: int) -> None:
+    version = connection.pragma("user_version")
+    if version > layout:
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        raise StoreError(
+            f"{connection.filename} has layout {version}, newer than the {layout} that this cavemem knows; "
+            "it was left as it is: upgrade cavemem"
+        )
+    encoding = connection.pragma("encoding")
+    if encoding != "UTF-8":
+        raise StoreError(f"{connection.filename} keeps its text as {encoding}; dump it and load it as UTF-8")
+
+
+def busy_deadline() -> float:
+    """Return when, on the monotonic clock, an operation that begins now stops waiting for locks."""
+    return time.monotonic() + BUSY_MS_MAX / 1000
+
+
+def until_free(connection: Connection, action: Callable[[], T], deadline: float) -> T:
+    """Run `action`, again after short random sleeps while another program holds the lock, until the deadline.
+
+    SQLite's own waiting sleeps up to 100 ms a step, which leaves single writers behind for seconds.
+    """
+    connection.set_busy_timeout(0)
+    try:
+        while True:
+            try:
+                return action()
+            except apsw.BusyError:
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep((RETRY_MS_MIN + (RETRY_MS_MAX - RETRY_MS_MIN) * os.urandom(1)[0] / 255) / 1000)
+    finally:
+        connection.set_busy_timeout(BUSY_MS_MAX)
+
+
+@contextmanager
+def held(lock: threading.Lock, path: Path, deadline: float) -> Generator[None]:
+    """Hold a lock of this process, for which other threads count as other programs do."""
+    if not lock.acquire(timeout=max(deadline - time.monotonic(), 0)):
+        raise StoreError(f"{path}: {_BUSY}")
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def transaction(connection: Connection, deadline: float, *, begin: str = "BEGIN IMMEDIATE") -> Generator[None]:
+    """Run the block in one transaction: durable when it ends, undone whole when it raises."""
+    until_free(connection, lambda: connection.execute(begin), deadline)
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:  # an error may have ended the transaction already
+            connection.execute("ROLLBACK")
+        raise
+
+
+def truncate_log(connection: Connection, deadline: float) -> bool:
+    """Move the whole write-ahead log into the database and empty it; False when readers did not let go in time."""
+    try:
+        until_free(connection, lambda: connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE), deadline)
+    except apsw.BusyError:
+        return False
+    return True

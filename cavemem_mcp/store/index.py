@@ -1,0 +1,261 @@
+"""The recall index inside `mem.db`: kept true by every write, and read as facts. Judges nothing.
+
+A memory is pending while its row has changed since it was indexed: triggers note that, whoever writes. Our own writes
+settle theirs before they commit; what other programs left is settled by our next writes. Until then, readers leave
+pending memories out of what the index says and take them from their text instead, so that facts are always exact.
+"""
+
+import json
+import logging
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Final, NamedTuple, cast
+
+import apsw
+
+from cavemem_mcp.bm25 import Posting, Totals
+from cavemem_mcp.store import schema
+from cavemem_mcp.store.files import Connection
+from cavemem_mcp.terms import document_terms
+
+ROWS_SETTLED_MAX: Final = 1000
+"""Most rows of others that one write settles."""
+
+_PENDING: Final = """
+SELECT p.rowid, d.doc, d.dl, m.id IS NOT NULL FROM idx_pending p
+LEFT JOIN idx_docs d ON d.id = p.id LEFT JOIN memories m ON m.id = p.id AND m.valid_until IS NULL
+"""
+_PENDING_TEXT: Final = """
+SELECT p.rowid, CAST(m.text AS BLOB) FROM idx_pending p CROSS JOIN memories m ON m.id = p.id AND m.valid_until IS NULL
+"""
+_SETTLED: Final = """
+SELECT m.valid_until IS NULL, d.doc, d.dl, CAST(m.text AS BLOB) FROM memories m LEFT JOIN idx_docs d ON d.id = m.id
+WHERE m.id = ? AND NOT EXISTS (SELECT 1 FROM idx_pending p WHERE p.id = m.id)
+"""
+_STALE_COUNT: Final = """
+SELECT count(*) FROM idx_postings
+WHERE tid = ? AND doc IN (SELECT d.doc FROM idx_pending p CROSS JOIN idx_docs d ON d.id = p.id)
+"""
+_CURRENT_ID: Final = """
+SELECT CAST(d.id AS BLOB) FROM idx_docs d JOIN memories m ON m.id = d.id AND m.valid_until IS NULL WHERE d.doc = ?
+"""
+
+logger = logging.getLogger(__name__)
+
+
+class ContradictionError(Exception):
+    """The index contradicts itself or the memories."""
+
+
+def decoded(stored: bytes | None) -> str:
+    """Return what is stored in a text column, as bytes, as a string; other programs may have put anything there."""
+    return "" if stored is None else stored.decode("utf-8", "replace")
+
+
+class IndexWriter:
+    """Keeps the index true inside one write transaction."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def withdraw(self, id: str) -> None:
+        """Take a memory out of the index before its row changes, while its text tells which entries it has."""
+        row = self._connection.execute(_SETTLED, (id,)).get
+        if row is not None:
+            is_current, doc, length, text = row
+            with self._rebuilding():
+                if is_current != (doc is not None):
+                    raise ContradictionError("a memory is missing or out of date")
+                if is_current:
+                    self._remove_by_text(doc, length, decoded(text))
+
+    def settle(self, id: str) -> None:
+        """Index a memory whose row this transaction has changed."""
+        with self._rebuilding():
+            self._settle("WHERE p.id = ?", id)
+
+    def settle_others(self) -> None:
+        """Index memories whose rows other programs have changed, up to a bound."""
+        with self._rebuilding():
+            self._settle("LIMIT ?", ROWS_SETTLED_MAX)
+
+    @contextmanager
+    def _rebuilding(self) -> Generator[None]:
+        """Let every memory become pending when the index turns out to contradict them."""
+        try:
+            yield
+        except (ContradictionError, apsw.ConstraintError) as error:
+            rebuild(self._connection, error)
+
+    def _settle(self, which: str, value: str | int) -> None:
+        rows = list(self._connection.execute(_PENDING + which, (value,)))
+        if stale := [doc for _, doc, _, _ in rows if doc is not None]:
+            self._remove_by_scan(stale)
+        for rowid, _, _, is_current in rows:
+            if is_current:
+                self._add(rowid)
+            self._connection.execute("DELETE FROM idx_pending WHERE rowid = ?", (rowid,))
+
+    def _add(self, rowid: int) -> None:
+        connection = self._connection
+        _, text = connection.execute(_PENDING_TEXT + "WHERE p.rowid = ?", (rowid,)).get
+        frequencies, length = document_terms(decoded(text))
+        doc = connection.execute(
+            "INSERT INTO idx_docs(id, dl) SELECT id, ? FROM idx_pending WHERE rowid = ? RETURNING doc", (length, rowid)
+        ).get
+        terms = _as_json(frequencies)
+        connection.execute(
+            "INSERT INTO idx_terms(term, df) SELECT key, 1 FROM json_each(?) WHERE true"
+            " ON CONFLICT(term) DO UPDATE SET df = df + 1",
+            (terms,),
+        )
+        connection.execute(
+            "INSERT INTO idx_postings(tid, doc, f, dl) SELECT t.tid, ?, j.value, ?"
+            " FROM json_each(?) j CROSS JOIN idx_terms t ON t.term = j.key",
+            (doc, length, terms),
+        )
+        connection.execute("UPDATE idx_totals SET n = n + 1, dl_sum = dl_sum + ?", (length,))
+
+    def _remove_by_text(self, doc: int, length: int, text: str) -> None:
+        """Remove a document that is not pending: its entries are exactly those of its text."""
+        connection = self._connection
+        frequencies, found_length = document_terms(text)
+        terms = _as_json(frequencies)
+        connection.execute(
+            "DELETE FROM idx_postings WHERE doc = ? AND tid IN"
+            " (SELECT t.tid FROM json_each(?) j CROSS JOIN idx_terms t ON t.term = j.key)",
+            (doc, terms),
+        )
+        if found_length != length or connection.changes() != len(frequencies):
+            raise ContradictionError("a memory's entries are not those of its text")
+        connection.execute("UPDATE idx_terms SET df = df - 1 WHERE term IN (SELECT key FROM json_each(?))", (terms,))
+        # The words of forgotten memories must not stay.
+        connection.execute("DELETE FROM idx_terms WHERE df < 1 AND term IN (SELECT key FROM json_each(?))", (terms,))
+        self._remove_documents([doc])
+
+    def _remove_by_scan(self, docs: Sequence[int]) -> None:
+        """Remove documents whose texts are gone or changed: only reading all postings tells which entries they have."""
+        connection = self._connection
+        postings = list(
+            connection.execute(
+                "SELECT tid, doc FROM idx_postings WHERE doc IN (SELECT value FROM json_each(?))", (json.dumps(docs),)
+            )
+        )
+        connection.executemany("DELETE FROM idx_postings WHERE tid = ? AND doc = ?", postings)
+        connection.executemany("UPDATE idx_terms SET df = df - 1 WHERE tid = ?", [(tid,) for tid, _ in postings])
+        connection.executemany("DELETE FROM idx_terms WHERE tid = ? AND df < 1", {(tid,) for tid, _ in postings})
+        self._remove_documents(docs)
+
+    def _remove_documents(self, docs: Sequence[int]) -> None:
+        for doc in docs:
+            length = self._connection.execute("DELETE FROM idx_docs WHERE doc = ? RETURNING dl", (doc,)).get
+            totals = self._connection.execute(
+                "UPDATE idx_totals SET n = n - 1, dl_sum = dl_sum - ? RETURNING n, dl_sum", (length,)
+            ).get
+            if totals is None or min(totals) < 0:
+                raise ContradictionError("a total is negative")
+
+
+def _as_json(frequencies: Mapping[str, int]) -> str:
+    """Return the terms of a text as one bound value, so that one statement indexes them all."""
+    return json.dumps(frequencies, ensure_ascii=False)
+
+
+def rebuild(connection: Connection, error: Exception) -> None:
+    """Start the index anew, inside the caller's transaction, because `error` showed that it cannot be trusted."""
+    logger.warning("%s: the recall index contradicts the memories (%s); it is rebuilt", connection.filename, error)
+    schema.rebuild_index(connection)
+
+
+class _Pending(NamedTuple):
+    """What a snapshot corrects in the index.
+
+    Attributes:
+        stale: Documents that the index is wrong about, with the lengths it has for them.
+        lengths: Current memories to be taken from their texts, under negative numbers, with their lengths.
+    """
+
+    stale: Mapping[int, int]
+    lengths: Mapping[int, int]
+
+
+class IndexFacts:
+    """`bm25.Facts` of one read transaction. Raises `ContradictionError` where the index is seen to be wrong."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._tids: dict[str, int | None] = {}
+        self._pending_postings: dict[str, list[Posting]] = {}
+
+    def totals(self) -> Totals:
+        documents, length_sum = self._connection.execute("SELECT n, dl_sum FROM idx_totals").get
+        stale, lengths = self._pending
+        totals = Totals(documents - len(stale) + len(lengths), length_sum - sum(stale.values()) + sum(lengths.values()))
+        if min(totals) < 0:
+            raise ContradictionError("a total is negative")
+        return totals
+
+    def document_frequencies(self, terms: Sequence[str]) -> Mapping[str, int]:
+        frequencies: dict[str, int] = {}
+        for term in terms:
+            found = self._connection.execute("SELECT tid, df FROM idx_terms WHERE term = ?", (term,)).get
+            self._tids[term], frequencies[term] = found or (None, 0)
+        if any(self._pending):
+            self._correct(frequencies)
+        documents = self.totals().documents
+        if any(not 0 <= frequency <= documents for frequency in frequencies.values()):
+            raise ContradictionError("a document frequency is out of range")
+        return {term: frequency for term, frequency in frequencies.items() if frequency}
+
+    def postings(self, term: str) -> Iterable[Posting]:
+        if term not in self._tids:
+            self.document_frequencies((term,))
+        indexed = self._connection.execute("SELECT doc, f, dl FROM idx_postings WHERE tid = ?", (self._tids[term],))
+        if not any(self._pending):
+            return cast(
+                "Iterable[Posting]", indexed
+            )  # rows are the same tuples, without the names: making those is slow
+        stale = self._pending.stale
+        return [Posting(*row) for row in indexed if row[0] not in stale] + self._pending_postings[term]
+
+    def ids(self, documents: Sequence[int]) -> Mapping[int, str]:
+        return {document: self._id(document) for document in documents}
+
+    @cached_property
+    def _pending(self) -> _Pending:
+        stale: dict[int, int] = {}
+        lengths: dict[int, int] = {}
+        for rowid, doc, length, is_current in self._connection.execute(_PENDING):
+            if doc is not None:
+                stale[doc] = length
+            if is_current:
+                lengths[-rowid] = 0
+        if lengths:
+            for rowid, text in self._connection.execute(_PENDING_TEXT):
+                lengths[-rowid] = document_terms(decoded(text)).length
+        return _Pending(stale, lengths)
+
+    def _correct(self, frequencies: dict[str, int]) -> None:
+        """Count pending memories as their texts are, not as the index says.
+
+        Texts are read once more for it, because the terms of very many pending memories would not fit into memory.
+        """
+        for term in frequencies:
+            self._pending_postings[term] = []
+            frequencies[term] -= self._connection.execute(_STALE_COUNT, (self._tids[term],)).get
+        for rowid, text in self._connection.execute(_PENDING_TEXT):
+            occurring, length = document_terms(decoded(text))
+            for term in frequencies:
+                if term in occurring:
+                    frequencies[term] += 1
+                    self._pending_postings[term].append(Posting(-rowid, occurring[term], length))
+
+    def _id(self, document: int) -> str:
+        if document < 0:
+            id = self._connection.execute("SELECT CAST(id AS BLOB) FROM idx_pending WHERE rowid = ?", (-document,)).get
+        else:
+            id = self._connection.execute(_CURRENT_ID, (document,)).get
+            if id is None:
+                raise ContradictionError("a memory is missing")
+        return decoded(id)

@@ -1,0 +1,216 @@
+"""The store in SQLite: one writing connection, a pool of reading ones, each operation in its transaction.
+
+Owns connections and transactions. Files are `files`'s, tables `schema`'s, the index `index`'s, erasing `scrub`'s.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, TypeVar
+
+import apsw
+
+from cavemem_mcp.errors import StoreError
+from cavemem_mcp.model import Memory
+from cavemem_mcp.store import files, schema, scrub
+from cavemem_mcp.store.files import Connection
+from cavemem_mcp.store.index import ContradictionError, IndexFacts, IndexWriter, decoded, rebuild
+
+T = TypeVar("T")
+
+FILE_NAME: Final = "mem.db"
+READERS_IDLE_MAX: Final = 4
+"""Reading connections that stay open while nobody reads."""
+
+# Everything is read as bytes: text of other programs may be no valid UTF-8, or no text at all.
+_MEMORY: Final = """
+SELECT CAST(text AS BLOB), CAST(created_at AS BLOB), CAST(valid_from AS BLOB), CAST(valid_until AS BLOB),
+  CAST(supersedes AS BLOB), CAST(superseded_by AS BLOB)
+FROM memories WHERE id = ?
+"""
+_INSERT: Final = """
+INSERT INTO memories(id, text, created_at, valid_from, valid_until, supersedes, superseded_by)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+"""
+
+logger = logging.getLogger(__name__)
+
+
+class SqliteSnapshot(IndexFacts):
+    """One read transaction; see `Snapshot`."""
+
+    def memory(self, id: str) -> Memory | None:
+        return _memory(self._connection, id)
+
+
+class SqliteTransaction:
+    """One write transaction; see `Transaction`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._index = IndexWriter(connection)
+
+    def memory(self, id: str) -> Memory | None:
+        return _memory(self._connection, id)
+
+    def insert(self, memory: Memory) -> None:
+        validity = (memory.valid_from, memory.valid_until)
+        links = (memory.supersedes, memory.superseded_by)
+        self._connection.execute(_INSERT, (memory.id, memory.text, memory.created_at, *validity, *links))
+        self._index.settle(memory.id)
+
+    def expire(self, id: str, *, valid_until: str, superseded_by: str) -> None:
+        self._index.withdraw(id)
+        self._connection.execute(
+            "UPDATE memories SET valid_until = ?, superseded_by = ? WHERE id = ? AND valid_until IS NULL",
+            (valid_until, superseded_by, id),
+        )
+        changed = self._connection.changes()
+        assert changed == 1, f"{changed} current rows have the id instead of one"
+        self._index.settle(id)
+
+    def relink(self, id: str, *, supersedes: str | None, superseded_by: str | None) -> None:
+        self._connection.execute(
+            "UPDATE memories SET supersedes = ?, superseded_by = ? WHERE id = ?", (supersedes, superseded_by, id)
+        )
+
+    def delete(self, id: str) -> None:
+        self._index.withdraw(id)
+        self._connection.execute("DELETE FROM memories WHERE id = ?", (id,))
+        self._index.settle(id)
+        if self._connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_stat4'").get:
+            self._connection.execute("DELETE FROM sqlite_stat4")  # samples of index keys, made by ANALYZE: whole terms
+
+    def note_erasure(self, handle: str) -> None:
+        scrub.note(self._connection, (handle,))
+
+    def settle_others(self) -> None:
+        """Index what other programs have left to be indexed, up to a bound."""
+        self._index.settle_others()
+
+
+class SqliteStore:
+    """Memories in `mem.db` of a private folder; see `Store`.
+
+    Raises:
+        StoreError: The folder or the file cannot be used; says what to do.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder.absolute() / FILE_NAME
+        self._writing = threading.Lock()
+        self._calls = threading.Condition()
+        self._calls_running = 0
+        self._is_closed = False
+        self._readers: list[Connection] = []
+        files.make_private_folder(self._path.parent)
+        files.make_private_file(self._path)
+        with files.store_errors(self._path):
+            self._writer = files.connect(self._path)
+            try:
+                files.prepare(self._writer, layout=schema.LAYOUT, is_current=schema.is_current, migrate=schema.migrate)
+            except BaseException:
+                self._writer.close()
+                raise
+
+    @contextmanager
+    def read(self) -> Generator[SqliteSnapshot]:
+        try:
+            with self._reading() as connection:
+                yield SqliteSnapshot(connection)
+        except ContradictionError as error:
+            with self._writing_transaction():
+                rebuild(self._writer, error)
+            raise StoreError(
+                f"{self._path}: the recall index was wrong and is rebuilt from the memories; repeat"
+            ) from error
+
+    def write(self, work: Callable[[SqliteTransaction], T]) -> T:
+        with self._writing_transaction():
+            transaction = SqliteTransaction(self._writer)
+            result = work(transaction)
+            transaction.settle_others()
+        return result
+
+    def pending_erasures(self) -> Sequence[str]:
+        with self._reading() as connection:
+            return scrub.pending(connection)
+
+    def finish_erasures(self, handles: Sequence[str]) -> None:
+        deadline = files.busy_deadline()
+        with self._call(), files.held(self._writing, self._path, deadline):
+            if not scrub.finish(self._path, handles, deadline):
+                logger.warning("%s: other programs use it; deleted text is scrubbed later", self._path)
+
+    def close(self) -> None:
+        with self._calls:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._calls.wait_for(lambda: self._calls_running == 0)
+        with files.store_errors(self._path):
+            for reader in self._readers:
+                reader.close()
+            self._writer.set_busy_timeout(0)
+            with suppress(apsw.BusyError, apsw.ReadOnlyError):  # it only helps later queries
+                self._writer.pragma("optimize")
+            self._writer.close()
+
+    @contextmanager
+    def _call(self) -> Generator[None]:
+        """Keep `close` waiting while a call runs, and translate what SQLite raises in it."""
+        with self._calls:
+            if self._is_closed:
+                raise StoreError(f"{self._path} was closed; open the store again")
+            self._calls_running += 1
+        try:
+            with files.store_errors(self._path):
+                yield
+        finally:
+            with self._calls:
+                self._calls_running -= 1
+                self._calls.notify_all()
+
+    @contextmanager
+    def _writing_transaction(self) -> Generator[None]:
+        deadline = files.busy_deadline()
+        with self._call(), files.held(self._writing, self._path, deadline), files.transaction(self._writer, deadline):
+            yield
+
+    @contextmanager
+    def _reading(self) -> Generator[Connection]:
+        """Lend a reading connection inside one read transaction."""
+        with self._call():
+            with self._calls:
+                reader = self._readers.pop() if self._readers else None
+            if reader is None:
+                reader = files.connect(self._path)
+                reader.pragma("query_only", 1)
+            try:
+                with files.transaction(reader, files.busy_deadline(), begin="BEGIN"):
+                    yield reader
+            finally:
+                with self._calls:
+                    is_kept = len(self._readers) < READERS_IDLE_MAX
+                    if is_kept:
+                        self._readers.append(reader)
+                if not is_kept:
+                    reader.close()
+
+
+def _memory(connection: Connection, id: str) -> Memory | None:
+    row = connection.execute(_MEMORY, (id,)).get
+    if row is None:
+        return None
+    text, created_at, valid_from, valid_until, supersedes, superseded_by = row
+    return Memory(
+        id=id,
+        text=decoded(text),
+        created_at=decoded(created_at),
+        valid_from=decoded(valid_from or created_at),
+        valid_until=None if valid_until is None else decoded(valid_until),
+        supersedes=decoded(supersedes) or None,
+        superseded_by=decoded(superseded_by) or None,
+    )

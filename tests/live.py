@@ -1,0 +1,125 @@
+"""The real thing for black-box tests: server and command-line processes on a folder, and checked tool calls."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import anyio
+import jsonschema
+from mcp import Client, StdioServerParameters
+from mcp.types import TextContent
+
+Era = Literal["auto", "legacy"]
+ERAS: tuple[Era, ...] = ("auto", "legacy")
+CALL_SECONDS_MAX = 60
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Return this process's environment with the memory's home set."""
+    return {**os.environ, "CAVEMAN_HOME": str(home)}
+
+
+def command(*arguments: str) -> list[str]:
+    """Return the command line that runs `cavemem` with this interpreter."""
+    return [sys.executable, "-m", "cavemem_mcp", *arguments]
+
+
+def cavemem(home: Path, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    """Run one debug command to its end."""
+    return subprocess.run(
+        command(*arguments), input=stdin, env=environment(home), capture_output=True, check=False, timeout=60
+    )
+
+
+def start(home: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    """Start one debug command without waiting for it."""
+    return subprocess.Popen(
+        command(*arguments),
+        env=environment(home),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def finish(processes: Sequence[subprocess.Popen[bytes]]) -> list[tuple[int, bytes, bytes]]:
+    """Wait for started commands and return each one's exit code, stdout and stderr."""
+    outputs = [process.communicate(timeout=120) for process in processes]
+    return [(process.returncode, *output) for process, output in zip(processes, outputs, strict=True)]
+
+
+@asynccontextmanager
+async def stdio_client(home: Path, era: Era = "auto") -> AsyncGenerator[Client]:
+    """Start the real stdio server and connect the SDK's client to it."""
+    server = StdioServerParameters(command=sys.executable, args=["-m", "cavemem_mcp"], env=environment(home))
+    async with Client(server, mode=era, read_timeout_seconds=CALL_SECONDS_MAX) as client:
+        yield client
+
+
+@contextmanager
+def http_server(home: Path) -> Generator[str]:
+    """Start the real HTTP server on a free port and yield its URL."""
+    process = subprocess.Popen(
+        command("mcp", "--transport", "streamable-http", "--host", "127.0.0.1", "--port", "0"),
+        env=environment(home),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if b"http://" in line:
+                yield line[line.index(b"http://") :].split()[0].decode()
+                break
+        else:
+            raise AssertionError("the server ended before it listened")
+    finally:
+        process.terminate()
+        process.communicate(timeout=10)
+
+
+@asynccontextmanager
+async def http_client(home: Path, era: Era = "auto") -> AsyncGenerator[Client]:
+    """Start the real HTTP server and connect the SDK's client to it."""
+    with http_server(home) as url:
+        async with Client(url, mode=era, read_timeout_seconds=CALL_SECONDS_MAX) as client:
+            yield client
+
+
+async def answer(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+    """Call a tool and return its structured result, success or error, checked against what the server advertises."""
+    with anyio.fail_after(CALL_SECONDS_MAX):
+        schemas = {listed.name: listed.output_schema for listed in (await client.list_tools()).tools}
+        result = await client.call_tool(f"cavemem_{tool}", arguments)
+    structured = cast("dict[str, Any]", result.structured_content)
+    schema = schemas[f"cavemem_{tool}"]
+    assert schema is not None
+    jsonschema.validate(structured, schema)
+    (block,) = result.content
+    assert isinstance(block, TextContent)
+    assert block.text == json.dumps(structured, separators=(",", ":"), ensure_ascii=False)
+    assert result.is_error == ("error" in structured)
+    return structured
+
+
+async def error(client: Client, tool: str, **arguments: Any) -> str:
+    """Call a tool that must fail and return its error id."""
+    refused = await answer(client, tool, **arguments)
+    assert set(refused) == {"error", "message"}, refused
+    return refused["error"]
+
+
+async def recalled(client: Client, query: str, **arguments: Any) -> list[str]:
+    """Return the texts that a query recalls."""
+    return [hit["text"] for hit in (await answer(client, "recall", query=query, **arguments))["hits"]]
+
+
+def bytes_under(folder: Path) -> bytes:
+    """Return the bytes of every file under a folder, joined."""
+    return b"\n".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
