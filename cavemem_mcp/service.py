@@ -1,0 +1,313 @@
+"""What the six operations mean. Speaks model types only: knows neither SQL nor MCP nor the command line."""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Final
+
+from cavemem_mcp import bm25, packing, terms, tokens
+from cavemem_mcp.errors import CaveError, InvalidArgumentsError, Operation, OperationFailedError, StoreError
+from cavemem_mcp.model import (
+    LIMIT_DEFAULT,
+    SCORE_THRESHOLD,
+    TOKEN_BUDGET_DEFAULT,
+    Forgotten,
+    History,
+    Hit,
+    Memory,
+    Recall,
+    Recovered,
+    Remembered,
+    Superseded,
+    checked_nonblank,
+    checked_string,
+    checked_text,
+    memory_id,
+    memory_id_of_handle,
+    recovery_handle,
+    timestamp,
+)
+from cavemem_mcp.packing import Packed, Ranked
+from cavemem_mcp.recovery import Original, RecoveryStore
+from cavemem_mcp.store import Snapshot, Store, Transaction
+
+CHAIN_LENGTH_MAX: Final = 1_000_000
+"""Versions that history follows before it calls a chain cyclic."""
+
+logger = logging.getLogger(__name__)
+
+
+class Cavemem:
+    """The memory: six operations over a store and a recovery store. Safe to call from several threads.
+
+    Every operation raises `InvalidArgumentsError` for a bad argument, `OperationFailedError` when it cannot do what was
+    asked (nothing has changed then), and remember and supersede raise `MemoryTooLargeError`.
+
+    Args:
+        store: Where the memories are.
+        recovery: Where originals of shortened hits are kept.
+        clock: Nanoseconds since 1970, UTC.
+    """
+
+    def __init__(self, store: Store, recovery: RecoveryStore, *, clock: Callable[[], int] = time.time_ns) -> None:
+        self._store = store
+        self._recovery = recovery
+        self._clock = clock
+
+    def remember(self, text: str) -> Remembered:
+        """Store a fact; the same current text again is the same memory."""
+        text = checked_text("text", text)
+        with _failing_as("remember"):
+            return self._store.write(lambda transaction: self._remember(transaction, text))
+
+    def recall(
+        self, query: str, *, limit: int = LIMIT_DEFAULT, token_budget: int | None = TOKEN_BUDGET_DEFAULT
+    ) -> Recall:
+        """Return the best current memories, at most `limit`, within `token_budget` tokens (None: no cap)."""
+        words = terms.query_terms(checked_string("query", query))
+        with _failing_as("recall"):
+            with self._store.read() as snapshot:
+                ranking = bm25.rank(snapshot, words, limit=limit, threshold=SCORE_THRESHOLD)
+                ranked = [
+                    Ranked(id, score, memory.text)
+                    for id, score in ranking.best
+                    if (memory := snapshot.memory(id)) is not None
+                ]
+            packed, omitted = packing.pack(ranked, token_budget)
+            return Recall(hits=tuple(self._hit(entry) for entry in packed), omitted=omitted, more=ranking.more)
+
+    def supersede(self, id: str, text: str) -> Superseded:
+        """Replace the current memory `id` by a new version; the old one stays in history and is recalled no more."""
+        id, text = checked_nonblank("id", id), checked_text("text", text)
+        with _failing_as("supersede"):
+            return self._store.write(lambda transaction: self._supersede(transaction, id, text))
+
+    def history(self, id: str) -> History:
+        """Return every version of the chain that holds `id`, oldest first."""
+        id = checked_nonblank("id", id)
+        with _failing_as("history"), self._store.read() as snapshot:
+            return History(history=tuple(_chain(snapshot, id)))
+
+    def forget(self, id: str) -> Forgotten:
+        """Delete one version for good, with its index entries and its recovery original."""
+        id = checked_nonblank("id", id)
+        with _failing_as("forget"):
+            forgotten = self._store.write(lambda transaction: _forget(transaction, id))
+        if forgotten:
+            try:
+                self.finish_erasures()
+            except StoreError as error:
+                raise OperationFailedError(
+                    "forget",
+                    f"{id} is deleted and recalled no more, but bytes of it are still in the files; "
+                    f"the next forget or start erases them: {error.message}",
+                ) from error
+        return Forgotten(forgotten=forgotten)
+
+    def recover(self, handle: str, *, offset: int = 0, token_budget: int | None = None) -> Recovered:
+        """Return the original behind a handle, or its page of at most `token_budget` tokens from byte `offset`."""
+        handle = checked_nonblank("handle", handle)
+        with _failing_as("recover"):
+            is_forgotten = handle in self._store.pending_erasures()  # its original may still be there
+            original = None if is_forgotten else self._recovery.recover(handle)
+            if original is None:
+                original = self._original_from_memories(handle)
+        if original is None:
+            raise OperationFailedError(
+                "recover",
+                "nothing is kept under this handle: it was never issued here, or its memory was forgotten; "
+                "take recovery_handle from a new recall",
+            )
+        return _page(handle, original, offset, token_budget)
+
+    def finish_erasures(self) -> None:
+        """Finish what forget (also one that a crash interrupted) left to erase outside the memories."""
+        handles = self._store.pending_erasures()
+        if handles:
+            self._recovery.discard(handles)
+            self._store.finish_erasures(handles)
+
+    def close(self) -> None:
+        """Close both stores; operations in progress finish first."""
+        self._recovery.close()
+        self._store.close()
+
+    def _remember(self, transaction: Transaction, text: str) -> Remembered:
+        wanted = memory_id(text)
+        stored = transaction.memory(wanted)
+        if stored is None:
+            memory = self._new_memory(text)
+            transaction.insert(memory)
+            return Remembered(id=memory.id, created_at=memory.created_at)
+        if stored.text != text:
+            raise _collision("remember", wanted)
+        if not stored.is_current:
+            current = _current_of(transaction, stored)
+            raise OperationFailedError(
+                "remember",
+                f"this text is an expired version, {wanted}"
+                + (f", of the current memory {current.id}" if current else ", of a chain without a current version")
+                + f"; forget {wanted} first to make room for it",
+            )
+        return Remembered(id=stored.id, created_at=stored.created_at)
+
+    def _supersede(self, transaction: Transaction, id: str, text: str) -> Superseded:
+        target = transaction.memory(id)
+        if target is None:
+            raise OperationFailedError("supersede", "no memory has this id; recall to find the current one")
+        if not target.is_current:
+            current = _current_of(transaction, target)
+            advice = f"by {current.id}; supersede that one" if current else "and its chain has no current version"
+            raise OperationFailedError("supersede", f"{target.id} was superseded {advice}")
+        if target.text == text:
+            raise OperationFailedError("supersede", f"{id} already says exactly this; nothing to supersede")
+        memory = self._new_memory(text, supersedes=target.id)
+        taken = transaction.memory(memory.id)
+        if taken is not None:
+            if taken.text != text:
+                raise _collision("supersede", taken.id)
+            state = "current" if taken.is_current else "expired"
+            raise OperationFailedError(
+                "supersede", f"the new text is already stored as the {state} memory {taken.id}; forget that one first"
+            )
+        transaction.expire(target.id, valid_until=memory.valid_from, superseded_by=memory.id)
+        transaction.insert(memory)
+        return Superseded(id=memory.id, supersedes=target.id, created_at=memory.created_at)
+
+    def _new_memory(self, text: str, *, supersedes: str | None = None) -> Memory:
+        now = timestamp(self._clock())
+        return Memory(id=memory_id(text), text=text, created_at=now, valid_from=now, supersedes=supersedes)
+
+    def _hit(self, packed: Packed) -> Hit:
+        id, score, original = packed.ranked
+        if packed.is_whole:
+            return Hit(id=id, text=packed.text, score=score, tokens_added=packed.tokens)
+        handle = recovery_handle(original)
+        self._keep(id, handle, original, packed)
+        return Hit(id=id, text=packed.text, score=score, tokens_added=packed.tokens, recovery_handle=handle)
+
+    def _keep(self, id: str, handle: str, original: str, packed: Packed) -> None:
+        """Keep a shortened hit's original. Without it the handle still recovers, from the memory itself."""
+        kept = Original(
+            handle=handle,
+            text=original,
+            created_at=timestamp(self._clock()),
+            compressor="head",
+            tokens_before=tokens.count(original),
+            tokens_after=packed.tokens,
+        )
+        try:
+            self._recovery.keep(kept, is_wanted=lambda: self._is_stored(id))
+        except StoreError as error:
+            logger.warning("the original of a shortened hit was not kept: %s", error.message)
+
+    def _is_stored(self, id: str) -> bool:
+        with self._store.read() as snapshot:
+            return snapshot.memory(id) is not None
+
+    def _original_from_memories(self, handle: str) -> bytes | None:
+        with self._store.read() as snapshot:
+            memory = snapshot.memory(memory_id_of_handle(handle))
+        if memory is None or recovery_handle(memory.text) != handle:
+            return None
+        return memory.text.encode()
+
+
+@contextmanager
+def _failing_as(operation: Operation) -> Generator[None]:
+    """Turn what the storage cannot do into the failure of the operation that asked for it."""
+    try:
+        yield
+    except StoreError as error:
+        raise OperationFailedError(operation, error.message) from error
+
+
+def _collision(operation: Operation, id: str) -> CaveError:
+    return OperationFailedError(
+        operation, f"{id} is taken by another text with the same hash prefix; change the wording slightly"
+    )
+
+
+def _current_of(transaction: Transaction, memory: Memory) -> Memory | None:
+    """Return the current version at the end of a version's chain, or None where the chain ends without one."""
+    seen = {memory.id}
+    while not memory.is_current:
+        if memory.superseded_by is None or memory.superseded_by in seen:
+            return None
+        following = transaction.memory(memory.superseded_by)
+        if following is None:
+            return None
+        seen.add(following.id)
+        memory = following
+    return memory
+
+
+def _chain(snapshot: Snapshot, id: str) -> deque[Memory]:
+    """Return the whole chain of any of its versions, oldest first, or raise for one that is broken or cyclic."""
+    start = snapshot.memory(id)
+    if start is None:
+        raise OperationFailedError("history", "no memory has this id; recall to find one")
+    chain = deque([start])
+    seen = {start.id}
+    while (earlier := chain[0].supersedes) is not None:
+        chain.appendleft(_linked(snapshot, earlier, seen, later=chain[0].id, earlier=earlier))
+    while (later := chain[-1].superseded_by) is not None:
+        chain.append(_linked(snapshot, later, seen, later=later, earlier=chain[-1].id))
+    return chain
+
+
+def _linked(snapshot: Snapshot, id: str, seen: set[str], *, later: str, earlier: str) -> Memory:
+    """Return the neighbour `id`, which must exist, be new, and agree on the link between `earlier` and `later`."""
+    memory = snapshot.memory(id)
+    if memory is None:
+        raise OperationFailedError("history", f"the chain is broken: {id} is missing; nothing partial is returned")
+    if id in seen or len(seen) >= CHAIN_LENGTH_MAX:
+        raise OperationFailedError("history", f"the chain is cyclic at {id}; nothing partial is returned")
+    link_back = memory.superseded_by if id == earlier else memory.supersedes
+    if link_back != (later if id == earlier else earlier):
+        raise OperationFailedError(
+            "history",
+            f"the chain is broken: {earlier} and {later} do not point at each other; nothing partial is returned",
+        )
+    seen.add(id)
+    return memory
+
+
+def _forget(transaction: Transaction, id: str) -> bool:
+    memory = transaction.memory(id)
+    if memory is None:
+        return False
+    transaction.delete(id)
+    for neighbour_id in (memory.supersedes, memory.superseded_by):
+        neighbour = transaction.memory(neighbour_id) if neighbour_id is not None else None
+        if neighbour is not None:
+            transaction.relink(
+                neighbour.id,
+                supersedes=memory.supersedes if neighbour.supersedes == id else neighbour.supersedes,
+                superseded_by=memory.superseded_by if neighbour.superseded_by == id else neighbour.superseded_by,
+            )
+    transaction.note_erasure(recovery_handle(memory.text))
+    return True
+
+
+def _page(handle: str, original: bytes, offset: int, token_budget: int | None) -> Recovered:
+    """Cut the page of at most `token_budget` tokens that begins at byte `offset`, between characters."""
+    if offset > len(original):
+        raise InvalidArgumentsError(f"offset: must be at most {len(original)}, the size of the original; start at 0")
+    try:
+        rest = original[offset:].decode()
+    except UnicodeDecodeError:
+        raise InvalidArgumentsError("offset: lies inside a character; send 0 or the next_offset of a page") from None
+    text = rest if token_budget is None else tokens.head(rest, token_budget) or rest[:1]
+    end = offset + len(text.encode())
+    if offset == 0 and end == len(original):
+        return Recovered(handle=handle, text=text, bytes=len(original))
+    return Recovered(
+        handle=handle,
+        text=text,
+        bytes=len(original),
+        offset=offset,
+        next_offset=end if end < len(original) else None,
+    )
