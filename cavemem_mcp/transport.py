@@ -1,0 +1,413 @@
+"""How the server is reached: stdio and streamable HTTP, with their limits, and how it ends. Owns no tool."""
+
+import asyncio
+import ipaddress
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from http import HTTPStatus
+from types import FrameType
+from typing import Any, Final, cast
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.server.transport_security import TransportSecuritySettings
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata, SessionMessage
+from mcp_types import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    jsonrpc_message_adapter,
+)
+from pydantic import ValidationError
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from cavemem_mcp.errors import InvalidArgumentsError
+from cavemem_mcp.lines import LINE_BYTES_MAX, claim_stdio, not_blocking, read_lines, write_line
+from cavemem_mcp.server import CaveServer, build_server
+from cavemem_mcp.service import Cavemem
+
+IN_FLIGHT_MAX: Final = 64
+"""Requests over stdio that may wait for their answer; more are not read yet."""
+SETTLE_SECONDS_MAX: Final = 2
+"""How long an ending server lets the calls in progress be answered."""
+FLUSH_SECONDS_MAX: Final = 0.5
+"""How long an ending server waits for its client to read the last answers."""
+END_SECONDS_MAX: Final = 4.5
+"""When an ending server stops waiting for anything; what is not committed by then has not happened."""
+
+HTTP_PATH: Final = "/mcp"
+HTTP_BODY_BYTES_MAX: Final = 2 * 1024 * 1024
+"""Largest request body: the largest memory fits with every character escaped."""
+HTTP_CONNECTIONS_MAX: Final = 512
+HTTP_KEEP_ALIVE_SECONDS: Final = 65
+"""Longer than clients keep idle connections, so that they do not send into one that is being closed."""
+
+
+def serve_stdio(open_memory: Callable[[], Cavemem]) -> int:
+    """Serve one client over stdin and stdout until either ends or a signal arrives; return the exit code.
+
+    The process is expected to end after that: both descriptors stay diverted.
+    """
+    incoming, outgoing = claim_stdio()  # before the event loop opens descriptors of its own
+    _log_to_stderr()
+    return asyncio.run(_StdioSession(build_server(open_memory)).run(incoming, outgoing))
+
+
+def serve_http(open_memory: Callable[[], Cavemem], *, host: str, port: int) -> int:
+    """Serve clients over streamable HTTP at `/mcp` until a signal arrives; return the exit code.
+
+    Args:
+        open_memory: Called once, for all clients.
+        host: A name or address of this machine's loopback.
+        port: 0 takes a free one; the address served is printed on stderr.
+
+    Raises:
+        InvalidArgumentsError: The host is not loopback, or the port cannot be had.
+    """
+    _log_to_stderr()
+    with _listener(host, port) as listener:
+        return asyncio.run(_serve_http(build_server(open_memory), listener, host))
+
+
+class _Ending:
+    """The end of a server: the first signal asks for it, a second forces it, and whatever hangs cannot prevent it."""
+
+    def __init__(self) -> None:
+        self.requested = asyncio.Event()
+        self.exit_code = 0
+
+    def begin(self) -> None:
+        """Begin to end, for a reason that is no failure."""
+        if not self.requested.is_set():
+            self.requested.set()
+            watchdog = threading.Timer(END_SECONDS_MAX, lambda: os._exit(self.exit_code))
+            watchdog.daemon = True
+            watchdog.start()
+
+    def handle_signal(self, number: int) -> None:
+        """Begin to end because of a signal, or end at once if one came before."""
+        if self.exit_code:
+            os._exit(128 + number)
+        self.exit_code = 128 + number
+        self.begin()
+
+
+class InvalidMessageError(Exception):
+    """A line that is no JSON-RPC message, with the answer that it gets."""
+
+    def __init__(self, code: int, message: str, *, id: str | int | None = None) -> None:
+        super().__init__(message)
+        self.answer = JSONRPCError(jsonrpc="2.0", id=id, error=ErrorData(code=code, message=message))
+
+
+def parse_message(line: bytes | None) -> JSONRPCMessage:
+    """Parse one line; None is one that was too long to keep.
+
+    Raises:
+        InvalidMessageError: It is not one JSON-RPC message.
+    """
+    if line is None:
+        raise InvalidMessageError(INVALID_REQUEST, f"Invalid request: a line is longer than {LINE_BYTES_MAX} bytes")
+    with suppress(ValidationError):
+        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+        if not isinstance(message, JSONRPCNotification) or b'"id"' not in line:
+            return message
+    return _parse_tolerantly(line)
+
+
+def _parse_tolerantly(line: bytes) -> JSONRPCMessage:
+    """Parse what the fast parser refuses or misreads.
+
+    It refuses half of a surrogate pair, which is let through here to where the caller is told which argument holds it,
+    and takes a request with an odd id for a notification, which would get no answer.
+    """
+    try:
+        value: object = json.loads(line)
+    except (ValueError, RecursionError):
+        raise InvalidMessageError(PARSE_ERROR, "Parse error: each line must be one JSON-RPC message") from None
+    if not isinstance(value, dict):
+        raise InvalidMessageError(INVALID_REQUEST, "Invalid request: each line must be one object, not a batch")
+    envelope = cast("dict[str, object]", value)
+    id = envelope.get("id")
+    refusal = InvalidMessageError(
+        INVALID_REQUEST,
+        "Invalid request: not a JSON-RPC 2.0 request, notification or response",
+        id=id if isinstance(id, str | int) and not isinstance(id, bool) else None,
+    )
+    try:
+        message = jsonrpc_message_adapter.validate_python(envelope, by_name=False)
+    except ValidationError:
+        raise refusal from None
+    if isinstance(message, JSONRPCNotification) and "id" in envelope:
+        raise refusal
+    return message
+
+
+def encode_message(message: JSONRPCMessage) -> bytes:
+    """Encode one line; what UTF-8 cannot say, which only an id or a name of the client's can be, stays escaped."""
+    try:
+        return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+    except ValueError:
+        return json.dumps(message.model_dump(by_alias=True, exclude_unset=True), separators=(",", ":")).encode()
+
+
+class _Refusal(SessionMessage):
+    """The transport's own answer, to what the server never saw."""
+
+
+class _InFlight:
+    """How many requests wait for their answer."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._changed = asyncio.Event()
+
+    def begin(self) -> None:
+        self._count += 1
+
+    def end(self) -> None:
+        self._count -= 1
+        self._changed.set()
+
+    async def wait_until_at_most(self, count: int) -> None:
+        while self._count > count:
+            self._changed.clear()
+            await self._changed.wait()
+
+
+class _StdioSession:
+    """One client over stdin and stdout.
+
+    The SDK's own transport drops what it cannot parse without an answer, abandons requests when stdin ends, and waits
+    in threads that signals do not reach.
+    """
+
+    def __init__(self, server: CaveServer) -> None:
+        self._server = server
+        self._ending = _Ending()
+        self._in_flight = _InFlight()
+        self._written = asyncio.Event()
+
+    async def run(self, incoming: int, outgoing: int) -> int:
+        """Serve over two descriptors until the end, and return the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._ending.handle_signal, number)
+        to_server, from_client = anyio.create_memory_object_stream[SessionMessage | Exception]()
+        to_client, from_server = anyio.create_memory_object_stream[SessionMessage]()
+        with not_blocking(outgoing):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._read, incoming, to_server, to_client.clone())
+                tasks.start_soon(self._write, outgoing, from_server)
+                await self._server.serve(from_client, to_client)
+                with anyio.move_on_after(FLUSH_SECONDS_MAX):
+                    await self._written.wait()
+                tasks.cancel_scope.cancel()
+        return self._ending.exit_code
+
+    async def _read(
+        self,
+        descriptor: int,
+        to_server: MemoryObjectSendStream[SessionMessage | Exception],
+        to_client: MemoryObjectSendStream[SessionMessage],
+    ) -> None:
+        """Pass messages on until the end is near; then let those in progress finish before the server sees the end."""
+        async with to_server, to_client:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._read_messages, descriptor, to_server, to_client)
+                await self._ending.requested.wait()
+                tasks.cancel_scope.cancel()
+            os.close(descriptor)  # a client that goes on sending notices
+            with anyio.move_on_after(SETTLE_SECONDS_MAX):
+                await self._in_flight.wait_until_at_most(0)
+
+    async def _read_messages(
+        self,
+        descriptor: int,
+        to_server: MemoryObjectSendStream[SessionMessage | Exception],
+        to_client: MemoryObjectSendStream[SessionMessage],
+    ) -> None:
+        with suppress(anyio.BrokenResourceError):  # the client no longer reads
+            async for line in read_lines(descriptor):
+                if line is not None and not line.strip():
+                    continue
+                await self._in_flight.wait_until_at_most(IN_FLIGHT_MAX - 1)
+                try:
+                    message = parse_message(line)
+                except InvalidMessageError as error:
+                    await to_client.send(_Refusal(error.answer))
+                    continue
+                with anyio.CancelScope(shield=True):  # once counted it is passed on, or the end would wait for it
+                    await to_server.send(SessionMessage(message, self._expectation(message)))
+        self._ending.begin()
+
+    def _expectation(self, message: JSONRPCMessage) -> ServerMessageMetadata | None:
+        """Count a request until it is answered, or was cancelled and never will be."""
+        if not isinstance(message, JSONRPCRequest):
+            return None
+        self._in_flight.begin()
+
+        async def on_request_unanswered() -> None:
+            self._in_flight.end()
+
+        return ServerMessageMetadata(on_request_unanswered=on_request_unanswered)
+
+    async def _write(self, descriptor: int, from_server: MemoryObjectReceiveStream[SessionMessage]) -> None:
+        async with from_server:
+            with suppress(OSError):  # the client no longer reads
+                async for item in from_server:
+                    await write_line(descriptor, encode_message(item.message))
+                    if isinstance(item.message, JSONRPCResponse | JSONRPCError) and not isinstance(item, _Refusal):
+                        self._in_flight.end()
+        self._written.set()
+        self._ending.begin()
+
+
+async def _serve_http(server: CaveServer, listener: socket.socket, host: str) -> int:
+    import uvicorn
+
+    ending = _Ending()
+    address: str = listener.getsockname()[0]
+    port: int = listener.getsockname()[1]
+    url = f"http://{_bracketed(address)}:{port}{HTTP_PATH}"
+
+    class HttpServer(uvicorn.Server):
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            ending.handle_signal(sig)
+            self.should_exit = True
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            _say(f"cavemem: serving MCP at {url}")
+
+    hosts = sorted({"127.0.0.1", "localhost", "[::1]", _bracketed(host), _bracketed(address)})
+    app = server.streamable_http_app(
+        streamable_http_path=HTTP_PATH,
+        json_response=True,
+        stateless_http=True,
+        max_request_body_size=HTTP_BODY_BYTES_MAX,
+        transport_security=TransportSecuritySettings(
+            allowed_hosts=[*hosts, *(f"{name}:*" for name in hosts)],
+            allowed_origins=[f"http://{name}{port}" for name in hosts for port in ("", ":*")],
+        ),
+    )
+    config = uvicorn.Config(
+        _answering_broken_text(app, server),
+        access_log=False,
+        limit_concurrency=HTTP_CONNECTIONS_MAX,
+        log_config=None,
+        log_level=logging.WARNING,
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=SETTLE_SECONDS_MAX,
+        timeout_keep_alive=HTTP_KEEP_ALIVE_SECONDS,
+        ws="none",
+    )
+    await HttpServer(config).serve(sockets=[listener])
+    return ending.exit_code
+
+
+def _answering_broken_text(app: ASGIApp, server: CaveServer) -> ASGIApp:
+    """Answer a call whose arguments hold half of a surrogate pair: the SDK's older path has only a 400 for it."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        chunks: list[bytes] = []
+        is_answered = False
+
+        async def receive_and_keep() -> Message:
+            message = await receive()
+            chunks.append(message.get("body", b""))
+            return message
+
+        async def send_or_replace(message: Message) -> None:
+            nonlocal is_answered
+            if message["type"] == "http.response.start" and message["status"] == HTTPStatus.BAD_REQUEST:
+                body = await _answer_to_broken_text(server, b"".join(chunks))
+                if body is not None:
+                    is_answered = True
+                    await Response(body, media_type="application/json")(scope, receive, send)
+            if not is_answered:
+                await send(message)
+
+        await app(scope, receive_and_keep, send_or_replace)
+
+    return answer
+
+
+async def _answer_to_broken_text(server: CaveServer, request: bytes) -> bytes | None:
+    """Return the answer to a tool call that holds half of a surrogate pair, and None for any other request."""
+    try:
+        message = parse_message(request)
+    except InvalidMessageError:
+        return None
+    if not isinstance(message, JSONRPCRequest) or message.method != "tools/call" or message.params is None:
+        return None
+    name, arguments = message.params.get("name"), message.params.get("arguments")
+    if not isinstance(name, str) or not isinstance(arguments, dict):
+        return None
+    try:
+        json.dumps(arguments, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        with suppress(MCPError):
+            refused = await server.call_tool(name, cast("dict[str, Any]", arguments))
+            result = refused.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"result_type"})
+            return encode_message(JSONRPCResponse(jsonrpc="2.0", id=message.id, result=result))
+    return None
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    """Listen on a loopback address.
+
+    Raises:
+        InvalidArgumentsError: The host is not loopback, or the port cannot be had.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise InvalidArgumentsError(f"host: {host} is not a known name or address; use 127.0.0.1") from error
+    if not all(ipaddress.ip_address(str(address[0])).is_loopback for *_, address in found):
+        raise InvalidArgumentsError(
+            f"host: {host} can be reached from other machines, and clients cannot be told apart yet; "
+            "use 127.0.0.1, and a tunnel of your own for agents elsewhere"
+        )
+    family, _, _, _, address = min(found)  # IPv4 first, where a name has both
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        raise InvalidArgumentsError(
+            f"port: cannot listen on {host} port {port}: {error.strerror}; choose another port"
+        ) from error
+    return listener
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _log_to_stderr() -> None:
+    """Send logs to stderr, where nothing has configured logging yet; the SDK would do so at a chattier level."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+
+def _say(message: str) -> None:
+    with suppress(OSError):
+        sys.stderr.write(message + "\n")
+        sys.stderr.flush()
