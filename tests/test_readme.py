@@ -1,0 +1,189 @@
+"""The README, the changelog and the registry entry say what is true: every example runs, every version is the same."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from mcp import Client, StdioServerParameters
+
+from cavemem_mcp import __version__
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+REGISTRY_ENTRY = json.loads((ROOT / "server.json").read_text())
+TOOLS = 6
+
+
+class Example(NamedTuple):
+    language: str
+    text: str
+
+
+EXAMPLES = [Example(*found) for found in re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)]
+SET_UPS = [text for language, text in EXAMPLES if language == "sh" and text.startswith("python3 -m venv ")]
+SERVING = [text for language, text in EXAMPLES if language == "sh" and text.startswith("cavemem mcp ")]
+SESSIONS = [text for language, text in EXAMPLES if language == "sh" and text not in SET_UPS + SERVING]
+PROGRAMS = [text for language, text in EXAMPLES if language == "python"]
+CONFIGURATIONS = [
+    configuration
+    for language, text in EXAMPLES
+    if language == "json"
+    for configuration in json.loads(text)["mcpServers"].values()
+]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Return the environment of a user who has installed `cavemem` and whose home folder is new."""
+    command = tmp_path / "bin" / "cavemem"
+    command.parent.mkdir()
+    command.write_text(f"#!/bin/sh\nPYTHONPATH='{ROOT}' exec '{sys.executable}' -m cavemem_mcp \"$@\"\n")
+    command.chmod(0o755)
+    return {"HOME": str(tmp_path), "PATH": f"{command.parent}:{os.environ['PATH']}"}
+
+
+@contextmanager
+def _serving(command: list[str], environment: dict[str, str], folder: Path) -> Generator[str]:
+    """Run a server over HTTP and give its URL, which it prints when it is ready."""
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, cwd=folder) as server:
+        assert server.stderr is not None
+        line = server.stderr.readline()
+        try:
+            yield line.rpartition(" ")[2].strip()
+        finally:
+            server.terminate()
+            server.wait(timeout=30)
+    assert server.returncode == 128 + 15
+
+
+async def _offers_the_tools(server: StdioServerParameters | str) -> bool:
+    async with Client(server) as client:
+        return len((await client.list_tools()).tools) == TOOLS
+
+
+def test_every_example_is_of_a_kind_that_is_run() -> None:
+    assert {language for language, _ in EXAMPLES} == {"sh", "json", "python"}
+    assert (len(SET_UPS), len(SERVING), len(SESSIONS), len(PROGRAMS), len(CONFIGURATIONS)) == (2, 1, 1, 1, 4)
+
+
+def test_continuous_integration_runs_the_two_commands() -> None:
+    script = (ROOT / ".ci" / "run").read_text().splitlines()
+    assert {command.strip() for command in SET_UPS} <= set(script)
+
+
+@pytest.mark.parametrize("session", SESSIONS)
+def test_every_line_of_a_session_works(session: str, environment: dict[str, str], tmp_path: Path) -> None:
+    finished = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", session],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (finished.returncode, finished.stderr) == (0, "")
+    assert finished.stdout.count('"recovery_handle"') == 1
+    assert '{\n  "forgotten": true\n}' in finished.stdout
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_program_works(program: str, tmp_path: Path) -> None:
+    environment = {"PYTHONPATH": str(ROOT)}
+    printed = subprocess.check_output([sys.executable, "-c", program], env=environment, cwd=tmp_path, text=True)
+    assert "Webshop: deploys on Tuesday" in printed
+
+
+@pytest.mark.parametrize("configuration", [found for found in CONFIGURATIONS if "command" in found])
+async def test_every_client_configuration_starts_the_server(
+    configuration: dict[str, Any], environment: dict[str, str], tmp_path: Path
+) -> None:
+    assert await _offers_the_tools(
+        StdioServerParameters(
+            command=configuration["command"],
+            args=configuration.get("args", []),
+            env=environment | configuration.get("env", {}),
+            cwd=tmp_path,
+        )
+    )
+
+
+@pytest.mark.parametrize("command", SERVING)
+async def test_the_server_over_http_is_where_its_clients_look(
+    command: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    configured = next(found["url"] for found in CONFIGURATIONS if "url" in found)
+    with _serving(command.replace("8765", "0").split(), environment, tmp_path) as url:
+        assert re.sub(r"\d+/", "8765/", url) == configured
+        assert await _offers_the_tools(url)
+
+
+async def test_the_registry_entry_starts_the_server(environment: dict[str, str], tmp_path: Path) -> None:
+    stdio, http = REGISTRY_ENTRY["packages"]
+    assert "packageArguments" not in stdio
+    assert stdio["transport"] == {"type": "stdio"}
+
+    arguments = list(_package_arguments(http))
+    assert arguments[-2:] == ["--port", "8765"]
+    with _serving(["cavemem", *arguments[:-1], "0"], environment, tmp_path) as url:
+        assert re.sub(r"\d+/", "{--port}/", url) == http["transport"]["url"]
+        assert await _offers_the_tools(url)
+
+
+def _package_arguments(package: dict[str, Any]) -> Iterator[str]:
+    for argument in package["packageArguments"]:
+        if argument["type"] == "named":
+            yield argument["name"]
+        yield argument.get("value") or argument["default"]
+
+
+def test_the_registry_entry_is_well_formed() -> None:
+    assert re.fullmatch(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+", REGISTRY_ENTRY["name"])
+    assert f"<!-- mcp-name: {REGISTRY_ENTRY['name']} -->" in README
+    assert len(REGISTRY_ENTRY["description"]) <= 100
+    for package in REGISTRY_ENTRY["packages"]:
+        assert (package["registryType"], package["identifier"]) == ("pypi", PROJECT["name"])
+        assert PROJECT["name"] in PROJECT["scripts"], "uvx runs the script that is named like the package"
+        names = [variable["name"] for variable in package["environmentVariables"]]
+        assert names == ["CAVEMAN_HOME", "CAVEMAN_CCR_MAX_BYTES"]
+
+
+def test_every_version_is_the_same() -> None:
+    released = re.search(
+        r"^## \[(\d+\.\d+\.\d+)\] - \d{4}-\d\d-\d\d$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
+    )
+    assert released is not None
+    packages = [package["version"] for package in REGISTRY_ENTRY["packages"]]
+    assert {released[1], PROJECT["version"], REGISTRY_ENTRY["version"], *packages} == {__version__}
+
+
+def test_the_table_of_modules_is_the_package() -> None:
+    table = README.partition("| module | what it owns |")[2].partition("\n\n")[0]
+    modules = {path.stem for path in (ROOT / "cavemem_mcp").iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == modules - {"__init__", "__main__", "__pycache__"}
+
+
+def test_every_dependency_has_its_reason() -> None:
+    table = README.partition("| package | reason |")[2].partition("\n\n")[0]
+    required = [re.split(r"[<>=]", dependency)[0] for dependency in PROJECT["dependencies"]]
+    assert sorted(re.findall(r"^\| `([\w-]+)` \|", table, re.MULTILINE)) == sorted(required)
+    tests = [re.split(r"[<>=]", dependency)[0] for dependency in PROJECT["optional-dependencies"]["test"]]
+    assert all(f"`{package}`" in README for package in tests)
+
+
+def test_the_pins_cover_every_dependency_and_name_no_address() -> None:
+    pins = (ROOT / "requirements-test.txt").read_text()
+    pinned = set(re.findall(r"^([\w-]+)==", pins, re.MULTILINE))
+    for dependency in PROJECT["dependencies"] + PROJECT["optional-dependencies"]["test"]:
+        assert re.split(r"[<>=]", dependency)[0] in pinned
+    assert "://" not in pins
+    assert pins.count("--hash=sha256:") >= len(pinned)
