@@ -11,11 +11,12 @@ CaveError                     error_id                   exit code
 Anything else that escapes is a defect of ours: callers see `cave_internal_error` and the log has the traceback.
 """
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 Operation = Literal["remember", "recall", "supersede", "history", "forget", "recover"]
 
-INTERNAL_ERROR_ID = "cave_internal_error"
+INTERNAL_ERROR_ID: Final = "cave_internal_error"
+CAUSES_DESCRIBED_MAX: Final = 5
 
 
 class CaveError(Exception):
@@ -64,3 +65,16 @@ class StoreError(CaveError):
     """The store's files cannot be used as they are: busy, full, damaged, foreign, or of a newer layout."""
 
     error_id = "cave_store_failed"
+
+
+def origin_of(error: BaseException) -> str:
+    """Describe for the log where an unexpected exception came from. Not its message, which may quote a memory."""
+    import traceback
+
+    causes: list[str] = []
+    cause: BaseException | None = error
+    while cause is not None and len(causes) < CAUSES_DESCRIBED_MAX:
+        frames = "".join(traceback.format_tb(cause.__traceback__))
+        causes.append(f"{type(cause).__module__}.{type(cause).__qualname__}\n{frames}")
+        cause = cause.__cause__ or cause.__context__
+    return "caused by ".join(causes)

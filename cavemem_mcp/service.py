@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -29,12 +29,17 @@ from cavemem_mcp.model import (
     recovery_handle,
     timestamp,
 )
-from cavemem_mcp.packing import Packed, Ranked
+from cavemem_mcp.packing import Packed, Ranked, Shortened
 from cavemem_mcp.recovery import Original, RecoveryStore
 from cavemem_mcp.store import Snapshot, Store, Transaction
 
 CHAIN_LENGTH_MAX: Final = 1_000_000
 """Versions that history follows before it calls a chain cyclic."""
+
+HANDLE_TOKENS: Final = 30
+"""About what a recovery handle costs its reader: a form must save more than that."""
+WHOLE_TOKENS_MAX: Final = 60
+"""Texts this short stay as they are: no form of them could save a handle's cost."""
 
 logger = logging.getLogger(__name__)
 
@@ -75,8 +80,10 @@ class Cavemem:
                     for id, score in ranking.best
                     if (memory := snapshot.memory(id)) is not None
                 ]
-            packed, omitted = packing.pack(ranked, token_budget)
-            return Recall(hits=tuple(self._hit(entry) for entry in packed), omitted=omitted, more=ranking.more)
+            packed, omitted = packing.pack(
+                ranked, token_budget, shorten=_Shortening(words), whole=_whole, keep=self._keep
+            )
+            return Recall(hits=tuple(_hit(entry) for entry in packed), omitted=omitted, more=ranking.more)
 
     def supersede(self, id: str, text: str) -> Superseded:
         """Replace the current memory `id` by a new version; the old one stays in history and is recalled no more."""
@@ -180,28 +187,22 @@ class Cavemem:
         now = timestamp(self._clock())
         return Memory(id=memory_id(text), text=text, created_at=now, valid_from=now, supersedes=supersedes)
 
-    def _hit(self, packed: Packed) -> Hit:
-        id, score, original = packed.ranked
-        if packed.is_whole:
-            return Hit(id=id, text=packed.text, score=score, tokens_added=packed.tokens)
-        handle = recovery_handle(original)
-        self._keep(id, handle, original, packed)
-        return Hit(id=id, text=packed.text, score=score, tokens_added=packed.tokens, recovery_handle=handle)
-
-    def _keep(self, id: str, handle: str, original: str, packed: Packed) -> None:
-        """Keep a shortened hit's original. Without it the handle still recovers, from the memory itself."""
-        kept = Original(
-            handle=handle,
-            text=original,
+    def _keep(self, ranked: Ranked, shortened: Shortened) -> bool:
+        """Keep a shortened memory's original; False when there is no room for it or the memory is gone."""
+        original = Original(
+            handle=recovery_handle(ranked.text),
+            text=ranked.text,
             created_at=timestamp(self._clock()),
-            compressor="head",
-            tokens_before=tokens.count(original),
-            tokens_after=packed.tokens,
+            content_type=shortened.content_type,
+            compressor=shortened.method,
+            tokens_before=shortened.tokens_before,
+            tokens_after=shortened.tokens,
         )
         try:
-            self._recovery.keep(kept, is_wanted=lambda: self._is_stored(id))
+            return self._recovery.keep(original, is_wanted=lambda: self._is_stored(ranked.id))
         except StoreError as error:
             logger.warning("the original of a shortened hit was not kept: %s", error.message)
+            return False
 
     def _is_stored(self, id: str) -> bool:
         with self._store.read() as snapshot:
@@ -213,6 +214,34 @@ class Cavemem:
         if memory is None or recovery_handle(memory.text) != handle:
             return None
         return memory.text.encode()
+
+
+class _Shortening:
+    """Makes texts cheaper for the reader of one query."""
+
+    def __init__(self, query_terms: Sequence[str]) -> None:
+        self._query_terms = query_terms
+
+    def __call__(self, text: str, token_budget: int | None = None, /) -> Shortened:
+        if token_budget is None and (whole := _whole(text)).tokens <= WHOLE_TOKENS_MAX:
+            return whole
+        from cavemem_mcp import engine  # takes a while to load, and most memories do not need it
+
+        made = engine.compress(text, query_terms=self._query_terms, token_budget=token_budget)
+        if token_budget is None and made.tokens_before - made.tokens_after < HANDLE_TOKENS:
+            return Shortened(text, made.tokens_before, made.tokens_before, made.content_type, "none")
+        return Shortened(made.text, made.tokens_after, made.tokens_before, made.content_type, made.method)
+
+
+def _whole(text: str, token_budget: int | None = None, /) -> Shortened:
+    count = tokens.count(text)
+    return Shortened(text, count, count, "text", "none")
+
+
+def _hit(packed: Packed) -> Hit:
+    (id, score, original), shortened = packed
+    handle = None if packed.is_whole else recovery_handle(original)
+    return Hit(id=id, text=shortened.text, score=score, tokens_added=shortened.tokens, recovery_handle=handle)
 
 
 @contextmanager

@@ -3,6 +3,8 @@
 The vocabulary (in the `toktok-rs` wheel) loads on first use, which takes about a quarter of a second.
 """
 
+from collections.abc import Iterable
+
 ENCODING = "o200k_base"
 
 
@@ -11,6 +13,13 @@ def count(text: str) -> int:
     import toktok
 
     return toktok.batch_count((text,), ENCODING, 1)[0]
+
+
+def count_all(texts: Iterable[str]) -> list[int]:
+    """Return the token count of each text, in order; one call is far cheaper than a `count` for each."""
+    import toktok
+
+    return toktok.batch_count(texts, ENCODING, 1)
 
 
 def head(text: str, token_budget: int) -> str:

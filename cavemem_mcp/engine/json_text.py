@@ -1,0 +1,212 @@
+"""Read JSON without losing how its numbers were written, and find where its parts are in the text."""
+
+import json
+import re
+from typing import Final, NamedTuple
+
+DEPTH_MAX: Final = 200
+"""Deeper texts are not taken for JSON: parsers differ in how deep they go."""
+_TOKENS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}:,]|[^\s\[\]{}:,"]+')
+_SPACE: Final = re.compile(r'("(?:[^"\\]|\\.)*")|[ \t\r\n]+')
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+class Number(str):
+    """A number as it is written."""
+
+    __slots__ = ()
+
+
+class RepeatedKeyError(ValueError):
+    """An object has a key twice, so that its pairs cannot be read back from a mapping."""
+
+
+Value = dict[str, "Value"] | list["Value"] | str | bool | None
+"""A JSON value; its numbers are `Number`."""
+
+
+def parsed(text: str) -> Value | None:
+    """Return the object or list that a text is, or the list of objects that its lines are; None if it is neither.
+
+    An object with a repeated key counts as empty: nothing can be made of it but a smaller text.
+    """
+    start = text.lstrip()[:1]
+    if start not in ("{", "["):
+        return None
+    try:
+        value = read(text)
+    except RepeatedKeyError:
+        return _loose(text)
+    except (ValueError, RecursionError):
+        value = _lines(text) if start == "{" else None
+    return None if value is None or _is_too_deep(value) else value
+
+
+def read(text: str) -> Value:
+    """Parse JSON; numbers stay as they are written.
+
+    Raises:
+        ValueError: It is not JSON, or an object has a key twice.
+    """
+    return json.loads(
+        text, parse_int=Number, parse_float=Number, parse_constant=Number, object_pairs_hook=_without_repetition
+    )
+
+
+def is_lines(text: str) -> bool:
+    """Tell whether a text that is JSON has one value a line instead of being one value."""
+    try:
+        json.loads(text, parse_int=Number, parse_float=Number)
+    except ValueError:
+        return True
+    return False
+
+
+def _loose(text: str) -> Value | None:
+    """Return an empty object for JSON that is not too deep."""
+    try:
+        value: Value = json.loads(text, parse_int=Number, parse_float=Number)
+    except (ValueError, RecursionError):
+        return None
+    return None if _is_too_deep(value) else {}
+
+
+def _lines(text: str) -> Value | None:
+    values: list[Value] = []
+    for line in text.split("\n"):
+        if line.strip():
+            if not line.lstrip().startswith("{"):
+                return None
+            try:
+                values.append(read(line))
+            except (ValueError, RecursionError):
+                return None
+    return values if len(values) > 1 else None
+
+
+def _without_repetition(pairs: list[tuple[str, Value]]) -> dict[str, Value]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise RepeatedKeyError
+    return value
+
+
+def _is_too_deep(value: Value) -> bool:
+    level = [value]
+    for _ in range(DEPTH_MAX):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer if isinstance(outer, list) else ())
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def without_spaces(text: str) -> str:
+    """Return JSON without the white space between its parts; everything else stays as it is written."""
+    return _SPACE.sub(r"\1", text)
+
+
+def string(value: str) -> str:
+    """Write a string as JSON; half of a surrogate pair stays an escape."""
+    return json.dumps(value, ensure_ascii=_SURROGATE.search(value) is not None)
+
+
+def dump(value: Value) -> str:
+    """Write a value as JSON without white space."""
+    if isinstance(value, Number):
+        return str(value)
+    if isinstance(value, str):
+        return string(value)
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{string(key)}:{dump(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(dump(inner) for inner in value) + "]"
+    return {None: "null", True: "true", False: "false"}[value]
+
+
+class Part(NamedTuple):
+    """A value inside a JSON text.
+
+    Attributes:
+        path: The keys and indices that lead to it.
+        start: Where it begins, its key included.
+        end: Where it ends.
+    """
+
+    path: tuple[str, ...]
+    start: int
+    end: int
+
+
+_Member = tuple[tuple[str, ...], int, int]
+"""Path of a value, token where it begins with its key, token where it begins."""
+
+
+class Outline:
+    """Where the parts of a JSON text, or of one JSON text a line, are."""
+
+    def __init__(self, text: str) -> None:
+        """Find the tokens and the end of each object and list."""
+        self.text = text
+        matches = list(_TOKENS.finditer(text))
+        self.starts = [match.start() for match in matches]
+        self.ends = [match.end() for match in matches]
+        self._closers: dict[int, int] = {}
+        opened: list[int] = []
+        for at, start in enumerate(self.starts):
+            if text[start] in "[{":
+                opened.append(at)
+            elif text[start] in "]}":
+                self._closers[opened.pop()] = at
+
+    def parts(self, size_max: int) -> list[Part]:
+        """Cut into parts of at most `size_max` characters; only single values are larger."""
+        parts: list[Part] = []
+        stack: list[_Member] = [((), root, root) for root in reversed(self._roots())]
+        while stack:
+            path, first, value = stack.pop()
+            last = self._closers.get(value, value)
+            start, end = self.starts[first], self.ends[last]
+            if last - value < 2 or end - start <= size_max:
+                parts.append(Part(path, start, end))
+            else:
+                stack += reversed(self._inner(path, value))
+        return parts
+
+    def roots(self) -> list[tuple[int, int]]:
+        """Return where each of several texts is."""
+        return [(self.starts[root], self.ends[self._closers.get(root, root)]) for root in self._roots()]
+
+    def _roots(self) -> list[int]:
+        roots: list[int] = []
+        at = 0
+        while at < len(self.starts):
+            roots.append(at)
+            at = self._closers.get(at, at) + 1
+        return roots
+
+    def items(self, path: tuple[str, ...]) -> list[tuple[int, int]]:
+        """Return where the items of the list at a path of keys are."""
+        value = 0
+        for key in path:
+            value = next(inner for found, _, inner in self._inner((), value) if found == (key,))
+        return [
+            (self.starts[inner], self.ends[self._closers.get(inner, inner)]) for _, _, inner in self._inner((), value)
+        ]
+
+    def _inner(self, path: tuple[str, ...], value: int) -> list[_Member]:
+        """Return the members of an object or list."""
+        close = self._closers[value]
+        is_object = self.text[self.starts[value]] == "{"
+        members: list[_Member] = []
+        at = value + 1
+        while at < close:
+            inner = at + 2 if is_object else at
+            key = json.loads(self.text[self.starts[at] : self.ends[at]]) if is_object else str(len(members))
+            members.append(((*path, key), at, inner))
+            at = self._closers.get(inner, inner) + 2
+        return members

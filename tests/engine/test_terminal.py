@@ -1,0 +1,40 @@
+"""Terminal output: what is left on the screen."""
+
+from cavemem_mcp.engine import compress
+
+
+def test_escapes_and_overwritten_drawings_go_and_the_last_drawing_stays() -> None:
+    bar = "\r".join(f"\x1b[2K{step:3d}% |{'#' * (step // 5)}" for step in range(0, 101, 5))
+    text = f"\x1b[1mFetching\x1b[0m model\r\n{bar}\r\n\x1b]0;title\x07done in \x1b[32m3s\x1b[0m\r\n"
+    result = compress(text)
+    assert result.content_type == "terminal"
+    legend, *lines = result.text.split("\n")
+    assert legend.startswith("[… terminal: escapes and 20 overwritten lines · ")
+    assert [line for line in lines if line] == ["Fetching model", f"100% |{'#' * 20}", "done in 3s"]
+
+
+def test_lines_that_the_cursor_goes_back_to_erase_are_overwritten() -> None:
+    steps = "\x1b[1A\x1b[2K".join(f"progress {step} of the long job\n" for step in range(30))
+    text = f"start\n{steps}end\n"
+    lines = compress(text).text.split("\n")
+    assert "progress 29 of the long job" in lines
+    assert "progress 12 of the long job" not in lines
+    assert "start" in lines
+
+
+def test_markers_name_lines_of_the_original() -> None:
+    passes = "".join(f"\x1b[2Kcase_{number} \x1b[32mPASSED\x1b[0m\n" for number in range(40))
+    text = "gone\n\x1b[1A\x1b[2K\x1b[1mrun\x1b[0m\n" + passes + "\x1b[31m1 failed\x1b[0m\n"
+    assert "[… L3-42 · 40 passed · " in compress(text).text
+
+
+def test_a_coloured_diff_is_shortened_as_a_diff() -> None:
+    context = "".join(f" context {number}\n" for number in range(20))
+    text = (
+        "\x1b[1mdiff --git a/x b/x\x1b[m\n\x1b[1mindex 1..2 100644\x1b[m\n\x1b[1m--- a/x\x1b[m\n\x1b[1m+++ b/x\x1b[m\n"
+        f"\x1b[36m@@ -1,21 +1,21 @@\x1b[m\n{context}\x1b[31m-a\x1b[m\n\x1b[32m+b\x1b[m\n"
+    )
+    shown = compress(text).text
+    assert "\n-a\n+b" in shown
+    assert "context 19" in shown
+    assert "context 3\n" not in shown
