@@ -102,25 +102,23 @@ class Cavemem:
         id = checked_nonblank("id", id)
         with _failing_as("forget"):
             forgotten = self._store.write(lambda transaction: _forget(transaction, id))
-        if forgotten:
-            try:
-                self.finish_erasures()
-            except StoreError as error:
-                raise OperationFailedError(
-                    "forget",
-                    f"{id} is deleted and recalled no more, but bytes of it are still in the files; "
-                    f"the next forget or start erases them: {error.message}",
-                ) from error
+        try:
+            self.finish_erasures()  # also what an earlier forget could not finish
+        except StoreError as error:
+            raise OperationFailedError(
+                "forget",
+                f"{'the memory is deleted and' if forgotten else 'forgotten memories are'} recalled no more, but bytes "
+                f"are still in the files; repeat, or the next start erases them: {error.message}",
+            ) from error
         return Forgotten(forgotten=forgotten)
 
     def recover(self, handle: str, *, offset: int = 0, token_budget: int | None = None) -> Recovered:
         """Return the original behind a handle, or its page of at most `token_budget` tokens from byte `offset`."""
         handle = checked_nonblank("handle", handle)
         with _failing_as("recover"):
-            is_forgotten = handle in self._store.pending_erasures()  # its original may still be there
-            original = None if is_forgotten else self._recovery.recover(handle)
-            if original is None:
-                original = self._original_from_memories(handle)
+            original = self._original_from_memories(handle)
+            if original is None and handle not in self._store.pending_erasures():  # those may still be there
+                original = self._recovery.recover(handle)
         if original is None:
             raise OperationFailedError(
                 "recover",

@@ -31,6 +31,8 @@ _FOREIGN: Final = "its tables are not as expected here: another program changed 
 _FORBIDDEN: Final = "the file may not be used; check its permissions and its disk's"
 _INTERRUPTED: Final = "the operation was interrupted; repeat it"
 
+_PRAGMAS: Final = {"secure_delete": 1, "temp_store": "memory", "synchronous": "full"}
+
 ADVICE: Final[dict[type[apsw.Error], str]] = {
     apsw.BusyError: _BUSY,
     apsw.LockedError: _BUSY,
@@ -148,7 +150,8 @@ def connect(path: Path) -> Connection:
     """Open a database file that exists, with the pragmas that change nothing in it."""
     connection = cast("Connection", apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE))
     connection.set_busy_timeout(BUSY_MS_MAX)
-    connection.execute("PRAGMA secure_delete = ON; PRAGMA temp_store = MEMORY; PRAGMA synchronous = FULL")
+    for name, value in _PRAGMAS.items():
+        connection.pragma(name, value)
     return connection
 
 

@@ -57,7 +57,7 @@ def finish(path: Path, handles: Sequence[str], deadline: float) -> bool:
     with closing(files.connect(path)) as connection:
         while files.truncate_log(connection, deadline):
             with files.transaction(connection, deadline):
-                if log.stat().st_size == 0:  # nobody wrote since the log was emptied
+                if not log.exists() or log.stat().st_size == 0:  # nobody wrote since the log was emptied
                     if _clear(connection, handles):  # otherwise another process has scrubbed for these notes
                         _zero_unused(path)
                     return True

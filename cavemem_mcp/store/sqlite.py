@@ -154,7 +154,7 @@ class SqliteStore:
             for reader in self._readers:
                 reader.close()
             self._writer.set_busy_timeout(0)
-            with suppress(apsw.BusyError, apsw.ReadOnlyError):  # it only helps later queries
+            with suppress(apsw.Error):  # it only helps later queries
                 self._writer.pragma("optimize")
             self._writer.close()
 

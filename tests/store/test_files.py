@@ -107,6 +107,14 @@ def test_a_file_in_the_place_of_a_parent_folder_is_told(folder: Path) -> None:
         SqliteStore(folder)
 
 
+def test_connections_are_durable_and_overwrite_what_they_delete(store: SqliteStore) -> None:
+    pragmas = {"journal_mode": "wal", "synchronous": 2, "secure_delete": 1, "temp_store": 2, "busy_timeout": 5000}
+
+    assert {name: store._writer.pragma(name) for name in pragmas} == pragmas
+    with store.read() as snapshot:
+        assert {name: snapshot._connection.pragma(name) for name in pragmas} == pragmas
+
+
 @needs_root
 @pytest.mark.parametrize("name", [".", "mem.db"])
 def test_what_belongs_to_another_user_is_refused(folder: Path, name: str) -> None:
