@@ -1,99 +1,134 @@
-"""The formula, and ranking over facts."""
+"""Ranking equals the formula bit for bit, and reads only what can matter."""
 
 import math
-from collections.abc import Mapping, Sequence
+import random
+from collections import Counter
+from decimal import Context, Decimal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cavemem_mcp.bm25 import Posting, Scored, Totals, contribution, inverse_document_frequency, rank
-from cavemem_mcp.terms import DocumentTerms, document_terms, query_terms
+from cavemem_mcp import bm25
+from cavemem_mcp.terms import DocumentTerms
+from tests import bm25_oracle
+from tests.facts import CountingFacts, MemoryFacts
+
+Documents = dict[str, DocumentTerms]
 
 
-class Texts:
-    """Facts about a list of texts, counted naively. The id of a text is its letter in reverse order of position."""
-
-    def __init__(self, texts: Sequence[str]) -> None:
-        self.documents: list[DocumentTerms] = [document_terms(text) for text in texts]
-
-    def totals(self) -> Totals:
-        return Totals(len(self.documents), sum(document.length for document in self.documents))
-
-    def document_frequencies(self, terms: Sequence[str]) -> Mapping[str, int]:
-        found = {term: sum(term in document.frequencies for document in self.documents) for term in terms}
-        return {term: df for term, df in found.items() if df}
-
-    def postings(self, term: str) -> list[Posting]:
-        return [
-            Posting(number, document.frequencies[term], document.length)
-            for number, document in enumerate(self.documents)
-            if term in document.frequencies
-        ]
-
-    def ids(self, documents: Sequence[int]) -> Mapping[int, str]:
-        return {number: self.id(number) for number in documents}
-
-    def id(self, number: int) -> str:
-        return f"id{len(self.documents) - number:04}"
+def some_documents(seed: int, *, size: int, vocabulary: int, skew: float, lengths: tuple[int, int]) -> Documents:
+    rng = random.Random(seed)
+    words = [f"w{number}" for number in range(vocabulary)]
+    weights = [(number + 1) ** -skew for number in range(vocabulary)]
+    documents: Documents = {}
+    for _ in range(size):
+        length = rng.randint(*lengths)
+        drawn = Counter(rng.choices(words, weights, k=length))
+        documents[f"mem_{rng.randrange(16**16):016x}"] = DocumentTerms(dict(drawn), length)
+    return documents
 
 
-def naive(texts: Texts, terms: Sequence[str], *, limit: int, threshold: float) -> tuple[list[Scored], bool]:
-    count, length_sum = texts.totals()
-    frequencies = texts.document_frequencies(terms)
-    scored: list[Scored] = []
-    for number, document in enumerate(texts.documents):
-        score = 0.0
-        for term in terms:
-            if term in document.frequencies:
-                idf = inverse_document_frequency(count, frequencies[term])
-                score += contribution(idf, document.frequencies[term], document.length, length_sum / count)
-        if score >= threshold:
-            scored.append(Scored(texts.id(number), score))
-    scored.sort(key=lambda hit: (-hit.score, hit.id))
-    return scored[:limit], len(scored) > limit
+@st.composite
+def documents_and_words(draw: st.DrawFn) -> tuple[Documents, list[str]]:
+    """Draw a store's documents, small and large, with ties or without, and a query's words."""
+    vocabulary = draw(st.integers(1, 60))
+    documents = some_documents(
+        draw(st.integers(0, 2**32)),
+        size=draw(st.one_of(st.integers(0, 30), st.integers(0, 2000))),
+        vocabulary=vocabulary,
+        skew=draw(st.sampled_from([0.0, 0.5, 1.07, 2.0])),
+        lengths=draw(st.sampled_from([(1, 1), (4, 4), (1, 8), (1, 60)])),
+    )
+    numbers = draw(st.lists(st.integers(0, vocabulary), min_size=1, max_size=12, unique=True))
+    return documents, [f"w{number}" for number in numbers]
 
 
-@pytest.mark.parametrize(("documents", "df"), [(1, 1), (2, 1), (1000, 1), (1000, 500), (1_000_000, 999_999)])
-def test_idf_is_the_logarithm_of_the_formula(documents: int, df: int) -> None:
-    expected = math.log(1 + (documents - df + 0.5) / (df + 0.5))
-    assert math.isclose(inverse_document_frequency(documents, df), expected, rel_tol=1e-15)
+LIMITS = st.one_of(st.integers(1, 8), st.sampled_from([50, 1000]))
 
 
-def test_a_contribution_is_the_formula() -> None:
-    assert contribution(2.0, 3, 10, 20.0) == 2.0 * (3 * 2.5) / (3 + 1.5 * (1 - 0.75 + 0.75 * 10 / 20.0))
-
-
-def test_nothing_shared_recalls_nothing() -> None:
-    assert rank(Texts(["one", "two"]), ("three",), limit=5, threshold=0.1) == ((), False)
-    assert rank(Texts([]), ("three",), limit=5, threshold=0.1) == ((), False)
-    assert rank(Texts(["one"]), (), limit=5, threshold=0.1) == ((), False)
-
-
-def test_equal_scores_are_ordered_by_id() -> None:
-    best, more = rank(Texts(["fox a1", "fox a2", "fox a3", *["other"] * 9]), ("fox",), limit=2, threshold=0.1)
-    assert [hit.id for hit in best] == ["id0010", "id0011"]
-    assert more
-
-
-def test_a_score_below_the_threshold_is_no_hit() -> None:
-    facts = Texts(["common x"] * 20)
-    assert rank(facts, ("common",), limit=5, threshold=0.1).best == ()
-    assert len(rank(facts, ("common",), limit=5, threshold=0.001).best) == 5
-
-
-WORDS = st.sampled_from(["common", "often", "rare", "only", "中文", "x", "y", "z"])
-
-
+@settings(deadline=None, max_examples=150)
 @given(
-    st.lists(st.lists(WORDS, max_size=8).map(" ".join), max_size=30),
-    st.lists(WORDS, max_size=5).map(" ".join),
-    st.integers(1, 8),
-    st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+    asked=documents_and_words(), limit=LIMITS, threshold=st.sampled_from([0.0, 0.1, 1.0, 4.0]), honours=st.booleans()
 )
-def test_ranking_gives_the_bits_of_the_naive_formula(
-    texts: list[str], query: str, limit: int, threshold: float
+def test_ranking_equals_the_formula_bit_for_bit(
+    asked: tuple[Documents, list[str]], limit: int, threshold: float, *, honours: bool
 ) -> None:
-    facts, terms = Texts(texts), query_terms(query)
-    best, more = rank(facts, terms, limit=limit, threshold=threshold or 1e-12)
-    assert (list(best), more) == naive(facts, terms, limit=limit, threshold=threshold or 1e-12)
+    documents, words = asked
+
+    ranking = bm25.rank(MemoryFacts(documents, honours_cuts=honours), words, limit=limit, threshold=threshold)
+
+    assert ranking == bm25_oracle.rank_documents(documents, words, limit=limit, threshold=threshold)
+
+
+@settings(deadline=None, max_examples=60)
+@given(asked=documents_and_words(), limit=LIMITS, at=st.floats(0, 1), direction=st.sampled_from([-1, 0, 1]))
+def test_a_threshold_at_a_score_splits_exactly_there(
+    asked: tuple[Documents, list[str]], limit: int, at: float, direction: int
+) -> None:
+    documents, words = asked
+    every = bm25_oracle.rank_documents(documents, words, limit=len(documents), threshold=0.0).best
+    score = every[round(at * (len(every) - 1))].score if every else 0.0
+    threshold = math.nextafter(score, direction * math.inf) if direction else score
+
+    ranking = bm25.rank(MemoryFacts(documents), words, limit=limit, threshold=threshold)
+
+    assert ranking == bm25_oracle.rank_documents(documents, words, limit=limit, threshold=threshold)
+
+
+@given(n=st.integers(1, 10**7), share=st.floats(0, 1))
+def test_inverse_document_frequency_is_correctly_rounded(n: int, share: float) -> None:
+    df = max(1, round(n * share))
+
+    precise = Context(prec=60).ln(Decimal(1 + (n - df + 0.5) / (df + 0.5)))
+
+    assert bm25.inverse_document_frequency(n, df) == float(precise)
+
+
+def test_ranking_is_exact_where_too_many_postings_are_read_to_keep_them() -> None:
+    documents = some_documents(5, size=6000, vocabulary=12, skew=0.0, lengths=(6, 12))
+    words = [f"w{number}" for number in range(12)]
+
+    ranking = bm25.rank(MemoryFacts(documents), words, limit=50, threshold=0.1)
+
+    assert ranking == bm25_oracle.rank_documents(documents, words, limit=50, threshold=0.1)
+
+
+def test_nothing_is_found_in_an_empty_store() -> None:
+    assert bm25.rank(MemoryFacts({}), ["word"], limit=5, threshold=0.1) == bm25.Ranking((), more=False)
+
+
+def test_nothing_is_found_by_no_words() -> None:
+    facts = MemoryFacts({"mem_1": DocumentTerms({"word": 1}, 1)})
+
+    assert bm25.rank(facts, [], limit=5, threshold=0.1) == bm25.Ranking((), more=False)
+
+
+@pytest.mark.parametrize(("limit", "more"), [(1, True), (2, True), (3, False), (4, False)])
+def test_more_says_whether_the_limit_left_documents_out(limit: int, more: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    documents = {f"mem_{number}": DocumentTerms({"word": 1}, 1) for number in range(3)}
+    documents |= {f"mem_other{number}": DocumentTerms({"other": 1}, 1) for number in range(9)}
+
+    ranking = bm25.rank(MemoryFacts(documents), ["word"], limit=limit, threshold=0.1)
+
+    assert [id for id, _ in ranking.best] == ["mem_0", "mem_1", "mem_2"][:limit]
+    assert ranking.more is more
+
+
+@pytest.mark.parametrize(
+    ("words", "share"),
+    [
+        (["w1"], 0.15),  # one very common word
+        (["w700", "w900", "w1"], 0.1),  # rare words with a very common one
+        (["w900", "w500", "w200", "w60", "w20", "w10", "w5", "w4", "w3", "w2", "w1", "w0"], 0.35),
+    ],
+)
+def test_most_postings_of_common_words_are_not_read(words: list[str], share: float) -> None:
+    documents = some_documents(7, size=10_000, vocabulary=5000, skew=1.07, lengths=(15, 45))
+    facts = CountingFacts(MemoryFacts(documents))
+
+    ranking = bm25.rank(facts, words, limit=5, threshold=0.1)
+
+    assert ranking == bm25_oracle.rank_documents(documents, words, limit=5, threshold=0.1)
+    assert facts.postings_read < share * sum(facts.document_frequencies(words).values())
+    assert facts.ids_read <= 10

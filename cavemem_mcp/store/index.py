@@ -7,14 +7,15 @@ pending memories out of what the index says and take them from their text instea
 
 import json
 import logging
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 import apsw
 
-from cavemem_mcp.bm25 import Posting, Totals
+from cavemem_mcp.bm25 import LENGTH_BITS, Cut, Posting, Totals
 from cavemem_mcp.store import schema
 from cavemem_mcp.store.files import Connection
 from cavemem_mcp.terms import document_terms
@@ -37,8 +38,14 @@ _STALE_COUNT: Final = """
 SELECT count(*) FROM idx_postings
 WHERE tid = ? AND doc IN (SELECT d.doc FROM idx_pending p CROSS JOIN idx_docs d ON d.id = p.id)
 """
-_CURRENT_ID: Final = """
-SELECT CAST(d.id AS BLOB) FROM idx_docs d JOIN memories m ON m.id = d.id AND m.valid_until IS NULL WHERE d.doc = ?
+_POSTINGS: Final = "SELECT doc, f << 32 | dl FROM idx_postings WHERE tid = ?"
+# The order of the joins is ours: with few postings a term on average, SQLite might scan all of the term's.
+_POSTINGS_AMONG: Final = """
+SELECT doc, f << 32 | dl FROM carray(?) AS wanted CROSS JOIN idx_postings ON tid = ? AND doc = wanted.value
+"""
+_CURRENT_IDS: Final = """
+SELECT d.doc, CAST(d.id AS BLOB) FROM carray(?) AS wanted CROSS JOIN idx_docs d ON d.doc = wanted.value
+CROSS JOIN memories m ON m.id = d.id AND m.valid_until IS NULL
 """
 
 logger = logging.getLogger(__name__)
@@ -189,6 +196,50 @@ class IndexFacts:
         self._pending_postings: dict[str, list[Posting]] = {}
 
     def totals(self) -> Totals:
+        return self._totals
+
+    def document_frequencies(self, terms: Sequence[str]) -> Mapping[str, int]:
+        frequencies: dict[str, int] = {}
+        for term in terms:
+            found = self._connection.execute("SELECT tid, df FROM idx_terms WHERE term = ?", (term,)).get
+            self._tids[term], frequencies[term] = found or (None, 0)
+        if not self._is_settled:
+            self._correct(frequencies)
+        counts = frequencies.values()
+        if frequencies and not 0 <= min(counts) <= max(counts) <= self._totals.documents:
+            raise ContradictionError("a document frequency is out of range")
+        return {term: frequency for term, frequency in frequencies.items() if frequency}
+
+    def postings(self, term: str, cut: Cut | None = None) -> Iterable[Posting]:
+        if cut is None:
+            indexed = self._connection.execute(_POSTINGS, (self._tid(term),))
+        else:
+            indexed = self._connection.execute(_POSTINGS + " AND dl <= ? * f + ?", (self._tid(term), *cut))
+        return self._corrected(indexed, self._pending_postings.get(term, ()))
+
+    def some_postings(self, term: str, count: int) -> Iterable[Posting]:
+        return self._corrected(self._connection.execute(_POSTINGS + " LIMIT ?", (self._tid(term), count)), ())
+
+    def postings_among(self, term: str, documents: Collection[int]) -> Iterable[Posting]:
+        if not documents:
+            return ()
+        indexed = self._connection.execute(_POSTINGS_AMONG, (_array(documents), self._tid(term)))
+        pending = [posting for posting in self._pending_postings.get(term, ()) if posting[0] in documents]
+        return self._corrected(indexed, pending)
+
+    def ids(self, documents: Collection[int]) -> Mapping[int, str]:
+        if not documents:
+            return {}
+        ids = {document: decoded(id) for document, id in self._connection.execute(_CURRENT_IDS, (_array(documents),))}
+        for document in documents:
+            if document < 0:
+                ids[document] = self._pending_id(document)
+        if len(ids) < len(documents):
+            raise ContradictionError("a memory is missing")
+        return ids
+
+    @cached_property
+    def _totals(self) -> Totals:
         documents, length_sum = self._connection.execute("SELECT n, dl_sum FROM idx_totals").get
         stale, lengths = self._pending
         totals = Totals(documents - len(stale) + len(lengths), length_sum - sum(stale.values()) + sum(lengths.values()))
@@ -196,31 +247,9 @@ class IndexFacts:
             raise ContradictionError("a total is negative")
         return totals
 
-    def document_frequencies(self, terms: Sequence[str]) -> Mapping[str, int]:
-        frequencies: dict[str, int] = {}
-        for term in terms:
-            found = self._connection.execute("SELECT tid, df FROM idx_terms WHERE term = ?", (term,)).get
-            self._tids[term], frequencies[term] = found or (None, 0)
-        if any(self._pending):
-            self._correct(frequencies)
-        documents = self.totals().documents
-        if any(not 0 <= frequency <= documents for frequency in frequencies.values()):
-            raise ContradictionError("a document frequency is out of range")
-        return {term: frequency for term, frequency in frequencies.items() if frequency}
-
-    def postings(self, term: str) -> Iterable[Posting]:
-        if term not in self._tids:
-            self.document_frequencies((term,))
-        indexed = self._connection.execute("SELECT doc, f, dl FROM idx_postings WHERE tid = ?", (self._tids[term],))
-        if not any(self._pending):
-            return cast(
-                "Iterable[Posting]", indexed
-            )  # rows are the same tuples, without the names: making those is slow
-        stale = self._pending.stale
-        return [Posting(*row) for row in indexed if row[0] not in stale] + self._pending_postings[term]
-
-    def ids(self, documents: Sequence[int]) -> Mapping[int, str]:
-        return {document: self._id(document) for document in documents}
+    @cached_property
+    def _is_settled(self) -> bool:
+        return not any(self._pending)
 
     @cached_property
     def _pending(self) -> _Pending:
@@ -249,13 +278,27 @@ class IndexFacts:
             for term in frequencies:
                 if term in occurring:
                     frequencies[term] += 1
-                    self._pending_postings[term].append(Posting(-rowid, occurring[term], length))
+                    self._pending_postings[term].append((-rowid, occurring[term] << LENGTH_BITS | length))
 
-    def _id(self, document: int) -> str:
-        if document < 0:
-            id = self._connection.execute("SELECT CAST(id AS BLOB) FROM idx_pending WHERE rowid = ?", (-document,)).get
-        else:
-            id = self._connection.execute(_CURRENT_ID, (document,)).get
-            if id is None:
-                raise ContradictionError("a memory is missing")
-        return decoded(id)
+    def _tid(self, term: str) -> int | None:
+        if term not in self._tids:
+            self.document_frequencies((term,))
+        return self._tids[term]
+
+    def _corrected(self, indexed: Iterable[Posting], pending: Sequence[Posting]) -> Iterable[Posting]:
+        """Leave out what the index is wrong about, and add postings of pending memories."""
+        if self._is_settled:
+            return indexed
+        stale = self._pending.stale
+        return [posting for posting in indexed if posting[0] not in stale] + list(pending)
+
+    def _pending_id(self, document: int) -> str:
+        return decoded(
+            self._connection.execute("SELECT CAST(id AS BLOB) FROM idx_pending WHERE rowid = ?", (-document,)).get
+        )
+
+
+def _array(documents: Collection[int]) -> Any:
+    """Return numbers as one value, for `carray`; sorted, because look-ups in order meet the same pages."""
+    untyped: Any = apsw  # its own types need Python 3.12
+    return untyped.carray(array("q", sorted(documents)))

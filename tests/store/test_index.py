@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from cavemem_mcp.bm25 import Facts, Posting, Totals, rank
+from cavemem_mcp.bm25 import LENGTH_BITS, Facts, Totals, rank
 from cavemem_mcp.errors import StoreError
 from cavemem_mcp.model import Memory, memory_id
 from cavemem_mcp.recovery import RecoveryStore
@@ -53,9 +53,9 @@ def facts_by_id(facts: Facts, terms: Iterable[str]) -> AllFacts:
     terms = list(terms)
     postings: dict[str, dict[str, tuple[int, int]]] = {}
     for term in terms:
-        of_term = [Posting(*posting) for posting in facts.postings(term)]
-        ids = facts.ids([posting.document for posting in of_term])
-        postings[term] = {ids[posting.document]: (posting.frequency, posting.length) for posting in of_term}
+        of_term = list(facts.postings(term))
+        ids = facts.ids([document for document, _ in of_term])
+        postings[term] = {ids[document]: divmod(occurrence, 1 << LENGTH_BITS) for document, occurrence in of_term}
         assert len(postings[term]) == len(of_term), "a document has two postings of one term"
     return facts.totals(), dict(facts.document_frequencies(terms)), postings
 

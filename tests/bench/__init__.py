@@ -1,0 +1,1 @@
+"""Benchmarks: they print, and judge nothing. Each has a tiny run in the test suite."""
