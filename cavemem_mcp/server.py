@@ -23,7 +23,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import INVALID_PARAMS, CallToolResult, GetPromptResult, InputRequiredResult, TextContent, ToolAnnotations
 from pydantic import Field
 
-from cavemem_mcp import __version__
+from cavemem_mcp import __version__, tokens
 from cavemem_mcp.errors import (
     INTERNAL_ERROR_ID,
     CaveError,
@@ -109,10 +109,17 @@ class MemoryOnDemand:
             return self._memory
 
     def open_ahead(self) -> None:
-        """Open the memory before the first call needs it; a failure is logged here and reported to that call."""
+        """Prepare what the first calls need, beside the handshake; a failure is logged here and reported to that call.
+
+        That is the open memory, the token vocabulary, and the index of what other programs wrote.
+        """
         try:
-            self.get()
+            memory = self.get()
+            tokens.count("")
+            memory.catch_up()
         except CaveError as error:
+            if self._is_closed:  # the server ended meanwhile
+                return
             logger.error("the memory cannot be opened: %s", error.message)  # noqa: TRY400  # expected, no traceback
         except Exception as error:
             logger.error("opening the memory failed unexpectedly: %s", origin_of(error))  # noqa: TRY400  # no message

@@ -36,6 +36,8 @@ from cavemem_mcp.store import Snapshot, Store, Transaction
 CHAIN_LENGTH_MAX: Final = 1_000_000
 """Versions that history follows before it calls a chain cyclic."""
 
+REPORTED_MEMORIES: Final = 10_000
+"""How many more memories must be indexed before the log says so again."""
 HANDLE_TOKENS: Final = 30
 """About what a recovery handle costs its reader: a form must save more than that."""
 WHOLE_TOKENS_MAX: Final = 60
@@ -133,6 +135,17 @@ class Cavemem:
         if handles:
             self._recovery.discard(handles)
             self._store.finish_erasures(handles)
+
+    def catch_up(self) -> None:
+        """Index what other programs wrote, in small steps, until nothing is left; progress goes to the log."""
+        left = reported = self._store.settle()
+        if left:
+            logger.warning("indexing %d memories that another program wrote; recall is exact meanwhile", left)
+        while left:
+            left = self._store.settle()
+            if reported - left >= REPORTED_MEMORIES or not left:
+                logger.warning("indexing: %d left", left)
+                reported = left
 
     def close(self) -> None:
         """Close both stores; operations in progress finish first."""

@@ -64,7 +64,15 @@ class Store(Protocol):
     def write(self, work: Callable[[Transaction], T]) -> T:
         """Run `work` in a transaction that commits durably when it returns and changes nothing when it raises.
 
-        `work` may run in another caller's thread and must only touch its transaction.
+        `work` may run in another caller's thread, and again if a commit that it shared failed; it must only touch its
+        transaction.
+        """
+        ...
+
+    def settle(self) -> int:
+        """Index some of the memories that other programs wrote, and return how many are left.
+
+        Recall is exact without it, only slower.
         """
         ...
 

@@ -20,7 +20,7 @@ from cavemem_mcp.store import schema
 from cavemem_mcp.store.files import Connection
 from cavemem_mcp.terms import document_terms
 
-ROWS_SETTLED_MAX: Final = 1000
+ROWS_SETTLED_MAX: Final = 250
 """Most rows of others that one write settles."""
 
 _PENDING: Final = """
@@ -86,6 +86,10 @@ class IndexWriter:
         """Index memories whose rows other programs have changed, up to a bound."""
         with self._rebuilding():
             self._settle("LIMIT ?", ROWS_SETTLED_MAX)
+
+    def pending_count(self) -> int:
+        """Return how many memories wait to be indexed."""
+        return self._connection.execute("SELECT count(*) FROM idx_pending").get
 
     @contextmanager
     def _rebuilding(self) -> Generator[None]:

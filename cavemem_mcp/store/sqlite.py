@@ -15,6 +15,7 @@ import apsw
 from cavemem_mcp.errors import StoreError
 from cavemem_mcp.model import Memory
 from cavemem_mcp.store import files, schema, scrub
+from cavemem_mcp.store.commits import SharedCommits
 from cavemem_mcp.store.files import Connection
 from cavemem_mcp.store.index import ContradictionError, IndexFacts, IndexWriter, decoded, rebuild
 
@@ -105,6 +106,9 @@ class SqliteStore:
         self._calls_running = 0
         self._is_closed = False
         self._readers: list[Connection] = []
+        self._commits = SharedCommits(
+            lambda: SqliteTransaction(self._writer), lambda transaction: transaction.settle_others()
+        )
         files.make_private_folder(self._path.parent)
         files.make_private_file(self._path)
         with files.store_errors(self._path):
@@ -128,11 +132,24 @@ class SqliteStore:
             ) from error
 
     def write(self, work: Callable[[SqliteTransaction], T]) -> T:
+        deadline = files.busy_deadline()
+        with self._call():
+            request = self._commits.add(work)
+            try:
+                with files.held(self._writing, self._path, deadline):
+                    if not request.answered.is_set():
+                        self._commits.commit(self._writer, deadline)
+            except BaseException:
+                if self._commits.withdraw(request):
+                    raise
+            request.answered.wait()  # whoever took it up is about to answer, within its own deadline
+            return request.result()
+
+    def settle(self) -> int:
         with self._writing_transaction():
-            transaction = SqliteTransaction(self._writer)
-            result = work(transaction)
-            transaction.settle_others()
-        return result
+            index = IndexWriter(self._writer)
+            index.settle_others()
+            return index.pending_count()
 
     def pending_erasures(self) -> Sequence[str]:
         with self._reading() as connection:

@@ -226,6 +226,7 @@ def http_server(home: Path, *arguments: str) -> Generator[HttpServer]:
 def write_lock(home: Path) -> Generator[None]:
     """Hold the store's write lock, so that every write of a server waits."""
     with closing(apsw.Connection(str(home / "mem" / "mem.db"))) as connection:
+        connection.set_busy_timeout(10_000)  # writes that waited may still be under way
         connection.execute("BEGIN IMMEDIATE")
         yield
 

@@ -114,6 +114,8 @@ def test_a_line_without_bound_is_skipped_in_bounded_memory(lines: LineClient) ->
     def peak_kib() -> int:
         return int(status.read_text().partition("VmHWM:")[2].split()[0])
 
+    lines.ask(call("remember", {"text": FACT}))
+    lines.ask(call("recall", {"query": FACT}))  # by now the token vocabulary is loaded
     before = peak_kib()
     for _ in range(128):
         lines.send_bytes(b"x" * (1024 * 1024))

@@ -281,7 +281,7 @@ def test_one_write_settles_a_bounded_number_of_rows_of_others(folder: Path) -> N
     folder.mkdir(parents=True)
     with ForeignProgram(folder / "mem.db") as another:
         another.run("CREATE TABLE memories(id TEXT PRIMARY KEY, text TEXT NOT NULL, created_at TEXT NOT NULL)")
-        rows = ROWS_SETTLED_MAX + 500
+        rows = ROWS_SETTLED_MAX + 200
         another.run(
             "WITH RECURSIVE s(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM s WHERE i < ?)"
             " INSERT INTO memories SELECT 'mem_' || i, 'ant ' || i, 't' FROM s",
@@ -296,7 +296,7 @@ def test_one_write_settles_a_bounded_number_of_rows_of_others(folder: Path) -> N
             check_facts(store, another)
         store.close()
 
-    assert pending == [rows, 500, 0, 0]
+    assert pending == [rows, 200, 0, 0]
 
 
 def test_another_version_of_the_term_rules_indexes_everything_anew(

@@ -1,0 +1,125 @@
+"""Commits shared by callers that wait at the same time. Knows transactions; not what runs in them.
+
+A commit costs a sync of the disk, and while one is under way other callers arrive. Whoever gets the writing connection
+next commits for all of them (flat combining): no thread of its own, nothing to drain at close, and errors rise in the
+callers whose work raised them. A single caller finds only its own request, and pays nothing for the others.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+import apsw
+
+from cavemem_mcp.store import files
+from cavemem_mcp.store.files import Connection
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+GROUP_MAX: Final = 256
+"""Most requests of one transaction."""
+
+
+class Request(Generic[T, R]):
+    """Work that waits for a transaction of type T, and what became of it."""
+
+    def __init__(self, work: Callable[[T], R]) -> None:
+        self._work = work
+        self._outcome: tuple[R] | BaseException | None = None
+        self.answered = threading.Event()
+
+    def run(self, transaction: T) -> None:
+        """Run the work, keeping what it returns or raises."""
+        try:
+            self._outcome = (self._work(transaction),)
+        except Exception as error:
+            self._outcome = error
+            raise
+
+    def fail(self, error: BaseException) -> None:
+        """Take back what the work returned: its transaction did not commit."""
+        self._outcome = error
+
+    def result(self) -> R:
+        """Return what the work returned in a committed transaction, or raise what prevented that."""
+        assert self._outcome is not None, "a request is answered before its caller goes on"
+        if isinstance(self._outcome, BaseException):
+            raise self._outcome
+        return self._outcome[0]
+
+
+class SharedCommits(Generic[T]):
+    """The requests that wait for one writing connection."""
+
+    def __init__(self, begin: Callable[[], T], finish: Callable[[T], None]) -> None:
+        """Take what makes the object that work runs on, and what is done once before each commit."""
+        self._begin = begin
+        self._finish = finish
+        self._lock = threading.Lock()
+        self._waiting: list[Request[T, object]] = []
+
+    def add(self, work: Callable[[T], R]) -> Request[T, R]:
+        """Let work wait for the next transaction."""
+        request = Request(work)
+        with self._lock:
+            self._waiting.append(request)  # pyright: ignore[reportArgumentType]  # results go back to who asked
+        return request
+
+    def withdraw(self, request: Request[T, R]) -> bool:
+        """Take a request back; False when it has been taken up already and will be answered."""
+        with self._lock:
+            before = len(self._waiting)
+            self._waiting = [waiting for waiting in self._waiting if waiting is not request]
+            return len(self._waiting) < before
+
+    def commit(self, connection: Connection, deadline: float) -> None:
+        """Run what waits, in one transaction, and answer it. The caller holds the connection."""
+        with self._lock:
+            group, self._waiting = self._waiting[:GROUP_MAX], self._waiting[GROUP_MAX:]
+        try:
+            self._commit_together(group, connection, deadline)
+        except apsw.BusyError as error:
+            for request in group:
+                request.fail(error)
+        except Exception as error:
+            if len(group) == 1:
+                group[0].fail(error)
+            else:  # the failure of one must not be another's
+                for request in group:
+                    self._commit_alone(request, connection, deadline)
+        except BaseException as error:
+            for request in group:
+                request.fail(error)
+            raise
+        finally:
+            for request in group:
+                request.answered.set()
+
+    def _commit_together(self, group: list[Request[T, object]], connection: Connection, deadline: float) -> None:
+        with files.transaction(connection, deadline):
+            transaction = self._begin()
+            for request in group:
+                if len(group) == 1:
+                    request.run(transaction)
+                else:
+                    _run_in_savepoint(request, transaction, connection)
+            self._finish(transaction)
+
+    def _commit_alone(self, request: Request[T, object], connection: Connection, deadline: float) -> None:
+        try:
+            self._commit_together([request], connection, deadline)
+        except Exception as error:
+            request.fail(error)
+
+
+def _run_in_savepoint(request: Request[T, object], transaction: T, connection: Connection) -> None:
+    """Run a request so that its failure undoes its own changes alone."""
+    connection.execute("SAVEPOINT request")
+    try:
+        request.run(transaction)
+    except Exception:
+        if not connection.in_transaction:  # the failure has undone the others too
+            raise
+        connection.execute("ROLLBACK TO request")
+    connection.execute("RELEASE request")

@@ -1,0 +1,95 @@
+"""Callers that wait at the same time share a commit, and nothing else."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import cast
+
+import apsw
+import pytest
+
+from cavemem_mcp.errors import StoreError
+from cavemem_mcp.model import Memory, memory_id, timestamp
+from cavemem_mcp.store import Transaction, files
+from cavemem_mcp.store.sqlite import SqliteStore
+
+
+class Refused(Exception):
+    """Raised by work of these tests."""
+
+
+def insertion(text: str, *, refused: bool = False) -> Callable[[Transaction], str]:
+    memory = Memory(id=memory_id(text), text=text, created_at=timestamp(0), valid_from=timestamp(0))
+
+    def work(transaction: Transaction) -> str:
+        transaction.insert(memory)
+        if refused:
+            raise Refused(text)
+        return memory.id
+
+    return work
+
+
+def write_together(store: SqliteStore, works: list[Callable[[Transaction], str]]) -> list[Future[str]]:
+    """Run works from as many threads, all of which wait while this thread holds the writing connection."""
+    with ThreadPoolExecutor(len(works)) as threads:
+        with store._writing:
+            written = [threads.submit(store.write, work) for work in works]
+            while len(store._commits._waiting) < len(works):
+                threading.Event().wait(0.001)
+        return written
+
+
+def connection_of(store: SqliteStore) -> apsw.Connection:
+    return cast("apsw.Connection", store._writer)
+
+
+def stored(store: SqliteStore, texts: list[str]) -> list[bool]:
+    with store.read() as snapshot:
+        return [snapshot.memory(memory_id(text)) is not None for text in texts]
+
+
+TEXTS = [f"harbour {number}" for number in range(8)]
+
+
+def test_callers_that_wait_together_share_one_commit(store: SqliteStore) -> None:
+    commits: list[int] = []
+    connection_of(store).set_commit_hook(lambda: commits.append(1) is not None)
+    written = write_together(store, [insertion(text) for text in TEXTS])
+    assert [future.result() for future in written] == [memory_id(text) for text in TEXTS]
+    assert len(commits) == 1
+    assert all(stored(store, TEXTS))
+    with store.read() as snapshot:
+        assert snapshot.document_frequencies(["harbour"]) == {"harbour": 8}
+
+
+def test_work_that_raises_undoes_itself_alone_and_raises_in_its_own_caller(store: SqliteStore) -> None:
+    written = write_together(store, [insertion(text, refused=text == TEXTS[3]) for text in TEXTS])
+    assert [isinstance(future.exception(), Refused) for future in written] == [text == TEXTS[3] for text in TEXTS]
+    assert stored(store, TEXTS) == [text != TEXTS[3] for text in TEXTS]
+    with store.read() as snapshot:
+        assert snapshot.document_frequencies(["harbour", "3"]) == {"harbour": 7}
+
+
+def test_a_shared_commit_that_fails_is_repeated_for_each_caller_alone(store: SqliteStore) -> None:
+    commits: list[int] = []
+
+    def refuse_the_first() -> bool:
+        commits.append(1)
+        return len(commits) in (1, 4)
+
+    connection_of(store).set_commit_hook(refuse_the_first)
+    written = write_together(store, [insertion(text) for text in TEXTS])
+    assert len(commits) == 1 + len(TEXTS)
+    failed = [future.exception() is not None for future in written]
+    assert failed.count(True) == 1
+    assert stored(store, TEXTS) == [not has_failed for has_failed in failed]
+
+
+def test_a_caller_that_gave_up_waiting_has_changed_nothing(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "BUSY_MS_MAX", 20)
+    with store._writing, ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(store.write, insertion(TEXTS[0]))
+        assert isinstance(waiting.exception(timeout=10), StoreError)
+    store.write(insertion(TEXTS[1]))
+    assert stored(store, TEXTS[:2]) == [False, True]
