@@ -146,6 +146,15 @@ def _check_private(path: Path, status: os.stat_result, *, is_kind: Callable[[int
         path.chmod(mode)
 
 
+def identity(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file from another that takes its place; None while there is none."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 def connect(path: Path) -> Connection:
     """Open a database file that exists, with the pragmas that change nothing in it."""
     connection = cast("Connection", apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE))

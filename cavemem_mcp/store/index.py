@@ -7,7 +7,9 @@ pending memories out of what the index says and take them from their text instea
 
 import json
 import logging
+import time
 from array import array
+from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -20,8 +22,10 @@ from cavemem_mcp.store import schema
 from cavemem_mcp.store.files import Connection
 from cavemem_mcp.terms import document_terms
 
-ROWS_SETTLED_MAX: Final = 250
-"""Most rows of others that one write settles."""
+ROWS_SETTLED_AT_ONCE: Final = 32
+"""Rows of others that are settled before the clock is looked at again."""
+SETTLE_SECONDS_MAX: Final = 0.05
+"""About how long one write settles rows of others, so that those who wait for the lock need not wait for these."""
 
 _PENDING: Final = """
 SELECT p.rowid, d.doc, d.dl, m.id IS NOT NULL FROM idx_pending p
@@ -33,10 +37,6 @@ SELECT p.rowid, CAST(m.text AS BLOB) FROM idx_pending p CROSS JOIN memories m ON
 _SETTLED: Final = """
 SELECT m.valid_until IS NULL, d.doc, d.dl, CAST(m.text AS BLOB) FROM memories m LEFT JOIN idx_docs d ON d.id = m.id
 WHERE m.id = ? AND NOT EXISTS (SELECT 1 FROM idx_pending p WHERE p.id = m.id)
-"""
-_STALE_COUNT: Final = """
-SELECT count(*) FROM idx_postings
-WHERE tid = ? AND doc IN (SELECT d.doc FROM idx_pending p CROSS JOIN idx_docs d ON d.id = p.id)
 """
 _POSTINGS: Final = "SELECT doc, f << 32 | dl FROM idx_postings WHERE tid = ?"
 # The order of the joins is ours: with few postings a term on average, SQLite might scan all of the term's.
@@ -83,9 +83,11 @@ class IndexWriter:
             self._settle("WHERE p.id = ?", id)
 
     def settle_others(self) -> None:
-        """Index memories whose rows other programs have changed, up to a bound."""
+        """Index memories whose rows other programs have changed, for a moment."""
+        deadline = time.monotonic() + SETTLE_SECONDS_MAX
         with self._rebuilding():
-            self._settle("LIMIT ?", ROWS_SETTLED_MAX)
+            while self._settle("LIMIT ?", ROWS_SETTLED_AT_ONCE) and time.monotonic() < deadline:
+                pass
 
     def pending_count(self) -> int:
         """Return how many memories wait to be indexed."""
@@ -99,7 +101,7 @@ class IndexWriter:
         except (ContradictionError, apsw.ConstraintError) as error:
             rebuild(self._connection, error)
 
-    def _settle(self, which: str, value: str | int) -> None:
+    def _settle(self, which: str, value: str | int) -> int:
         rows = list(self._connection.execute(_PENDING + which, (value,)))
         if stale := [doc for _, doc, _, _ in rows if doc is not None]:
             self._remove_by_scan(stale)
@@ -107,6 +109,7 @@ class IndexWriter:
             if is_current:
                 self._add(rowid)
             self._connection.execute("DELETE FROM idx_pending WHERE rowid = ?", (rowid,))
+        return len(rows)
 
     def _add(self, rowid: int) -> None:
         connection = self._connection
@@ -148,14 +151,17 @@ class IndexWriter:
     def _remove_by_scan(self, docs: Sequence[int]) -> None:
         """Remove documents whose texts are gone or changed: only reading all postings tells which entries they have."""
         connection = self._connection
-        postings = list(
-            connection.execute(
-                "SELECT tid, doc FROM idx_postings WHERE doc IN (SELECT value FROM json_each(?))", (json.dumps(docs),)
+        removed = Counter(
+            tid
+            for (tid,) in connection.execute(
+                "DELETE FROM idx_postings WHERE doc IN (SELECT value FROM json_each(?)) RETURNING tid",
+                (json.dumps(docs),),
             )
         )
-        connection.executemany("DELETE FROM idx_postings WHERE tid = ? AND doc = ?", postings)
-        connection.executemany("UPDATE idx_terms SET df = df - 1 WHERE tid = ?", [(tid,) for tid, _ in postings])
-        connection.executemany("DELETE FROM idx_terms WHERE tid = ? AND df < 1", {(tid,) for tid, _ in postings})
+        connection.executemany(
+            "UPDATE idx_terms SET df = df - ? WHERE tid = ?", [(count, tid) for tid, count in removed.items()]
+        )
+        connection.executemany("DELETE FROM idx_terms WHERE tid = ? AND df < 1", [(tid,) for tid in removed])
         self._remove_documents(docs)
 
     def _remove_documents(self, docs: Sequence[int]) -> None:
@@ -184,11 +190,11 @@ class _Pending(NamedTuple):
 
     Attributes:
         stale: Documents that the index is wrong about, with the lengths it has for them.
-        lengths: Current memories to be taken from their texts, under negative numbers, with their lengths.
+        has_texts: Whether there are current memories to be taken from their texts, under negative numbers.
     """
 
     stale: Mapping[int, int]
-    lengths: Mapping[int, int]
+    has_texts: bool
 
 
 class IndexFacts:
@@ -198,6 +204,7 @@ class IndexFacts:
         self._connection = connection
         self._tids: dict[str, int | None] = {}
         self._pending_postings: dict[str, list[Posting]] = {}
+        self._pending_lengths: dict[int, int] = {}
 
     def totals(self) -> Totals:
         return self._totals
@@ -245,7 +252,10 @@ class IndexFacts:
     @cached_property
     def _totals(self) -> Totals:
         documents, length_sum = self._connection.execute("SELECT n, dl_sum FROM idx_totals").get
-        stale, lengths = self._pending
+        stale, has_texts = self._pending
+        lengths = self._pending_lengths
+        if has_texts and not lengths:
+            self._correct({})
         totals = Totals(documents - len(stale) + len(lengths), length_sum - sum(stale.values()) + sum(lengths.values()))
         if min(totals) < 0:
             raise ContradictionError("a total is negative")
@@ -258,31 +268,38 @@ class IndexFacts:
     @cached_property
     def _pending(self) -> _Pending:
         stale: dict[int, int] = {}
-        lengths: dict[int, int] = {}
-        for rowid, doc, length, is_current in self._connection.execute(_PENDING):
+        has_texts = False
+        for _, doc, length, is_current in self._connection.execute(_PENDING):
             if doc is not None:
                 stale[doc] = length
-            if is_current:
-                lengths[-rowid] = 0
-        if lengths:
-            for rowid, text in self._connection.execute(_PENDING_TEXT):
-                lengths[-rowid] = document_terms(decoded(text)).length
-        return _Pending(stale, lengths)
+            has_texts = has_texts or bool(is_current)
+        return _Pending(stale, has_texts)
 
     def _correct(self, frequencies: dict[str, int]) -> None:
         """Count pending memories as their texts are, not as the index says.
 
-        Texts are read once more for it, because the terms of very many pending memories would not fit into memory.
+        Only the postings of these terms are kept: all terms of very many pending memories would not fit into memory.
         """
+        stale, has_texts = self._pending
         for term in frequencies:
             self._pending_postings[term] = []
-            frequencies[term] -= self._connection.execute(_STALE_COUNT, (self._tids[term],)).get
+            if stale and frequencies[term]:
+                frequencies[term] -= self._stale_count(term, frequencies[term], stale)
+        if not has_texts:
+            return
         for rowid, text in self._connection.execute(_PENDING_TEXT):
             occurring, length = document_terms(decoded(text))
-            for term in frequencies:
-                if term in occurring:
-                    frequencies[term] += 1
-                    self._pending_postings[term].append((-rowid, occurring[term] << LENGTH_BITS | length))
+            self._pending_lengths[-rowid] = length
+            for term in occurring.keys() & frequencies.keys():
+                frequencies[term] += 1
+                self._pending_postings[term].append((-rowid, occurring[term] << LENGTH_BITS | length))
+
+    def _stale_count(self, term: str, frequency: int, stale: Mapping[int, int]) -> int:
+        """Count a term's postings of stale documents, by the shorter way."""
+        if frequency <= len(stale):
+            postings = self._connection.execute(_POSTINGS, (self._tids[term],))
+            return sum(document in stale for document, _ in postings)
+        return len(list(self._connection.execute(_POSTINGS_AMONG, (_array(stale), self._tids[term]))))
 
     def _tid(self, term: str) -> int | None:
         if term not in self._tids:

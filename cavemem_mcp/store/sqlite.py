@@ -111,6 +111,7 @@ class SqliteStore:
         )
         files.make_private_folder(self._path.parent)
         files.make_private_file(self._path)
+        self._identity = files.identity(self._path)
         with files.store_errors(self._path):
             self._writer = files.connect(self._path)
             try:
@@ -184,6 +185,8 @@ class SqliteStore:
             self._calls_running += 1
         try:
             with files.store_errors(self._path):
+                if files.identity(self._path) != self._identity:  # what is written now would be lost
+                    raise StoreError(f"{self._path} was removed or replaced while in use; restart cavemem")
                 yield
         finally:
             with self._calls:

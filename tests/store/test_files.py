@@ -261,3 +261,12 @@ def test_every_exception_of_the_driver_becomes_a_store_error_with_advice(
     assert "memory text" not in raised.value.message
     assert (kind not in files.ADVICE) == (kind.__name__ in MISUSES)
     assert (files.DEFECT_ADVICE in raised.value.message) == bool(caplog.records) == (kind.__name__ in MISUSES)
+
+
+def test_a_store_that_is_removed_or_replaced_while_open_is_used_no_more(store: SqliteStore, folder: Path) -> None:
+    (folder / "mem.db").rename(folder / "moved.db")
+    with pytest.raises(StoreError, match="removed or replaced"):
+        store.write(lambda transaction: None)
+    (folder / "mem.db").touch()
+    with pytest.raises(StoreError, match="removed or replaced"), store.read():
+        pass

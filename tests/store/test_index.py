@@ -22,7 +22,7 @@ from cavemem_mcp.model import Memory, memory_id
 from cavemem_mcp.recovery import RecoveryStore
 from cavemem_mcp.service import Cavemem
 from cavemem_mcp.store import Transaction
-from cavemem_mcp.store.index import ROWS_SETTLED_MAX
+from cavemem_mcp.store.index import ROWS_SETTLED_AT_ONCE
 from cavemem_mcp.store.sqlite import SqliteStore
 from cavemem_mcp.terms import document_terms
 from tests.store.foreign import ForeignProgram
@@ -277,11 +277,12 @@ def test_a_snapshot_does_not_see_what_is_written_after_its_first_answer(
     check_facts(store, another)
 
 
-def test_one_write_settles_a_bounded_number_of_rows_of_others(folder: Path) -> None:
+def test_one_write_settles_rows_of_others_only_for_a_moment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cavemem_mcp.store.index.SETTLE_SECONDS_MAX", 0)
     folder.mkdir(parents=True)
     with ForeignProgram(folder / "mem.db") as another:
         another.run("CREATE TABLE memories(id TEXT PRIMARY KEY, text TEXT NOT NULL, created_at TEXT NOT NULL)")
-        rows = ROWS_SETTLED_MAX + 200
+        rows = ROWS_SETTLED_AT_ONCE * 2 + 5
         another.run(
             "WITH RECURSIVE s(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM s WHERE i < ?)"
             " INSERT INTO memories SELECT 'mem_' || i, 'ant ' || i, 't' FROM s",
@@ -296,7 +297,7 @@ def test_one_write_settles_a_bounded_number_of_rows_of_others(folder: Path) -> N
             check_facts(store, another)
         store.close()
 
-    assert pending == [rows, 200, 0, 0]
+    assert pending == [rows, ROWS_SETTLED_AT_ONCE + 5, 5, 0]
 
 
 def test_another_version_of_the_term_rules_indexes_everything_anew(
