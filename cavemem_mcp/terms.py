@@ -2,7 +2,7 @@
 
 A term is a lower-cased maximal run of letters (L*) and decimal digits (Nd) that is not a function word. Scripts written
 without spaces are cut out of the runs: Han, Kana and Hangul into overlapping pairs, Thai, Lao, Khmer and Myanmar (with
-their marks) into overlapping triples; Han numerals are found as whole numbers, like digits. Characters assigned after
+their marks) into overlapping triples; numbers written in three or more Han numerals too. Characters assigned after
 Unicode 14.0 separate, so that every Python agrees.
 """
 
@@ -96,14 +96,21 @@ def _pieces(run: str, *, single_characters: bool) -> Iterator[str]:
     if run.isascii() or (matched := _unspaced().match(run)) is None:
         yield run
     elif matched.lastgroup == "triples":
-        yield from (run[at : at + 3] for at in range(max(len(run) - 2, 1)))
-    elif len(run) == 1 or (not single_characters and _numbers().fullmatch(run)):
+        yield from _triples(run)
+    elif len(run) == 1:
         yield run
+    elif not single_characters and _numbers().fullmatch(run):
+        yield from _triples(run)
     else:
         yield from (run[at : at + 2] for at in range(len(run) - 1))
         if single_characters:
             yield from run
-            yield from _numbers().findall(run)
+            for number in _numbers().findall(run):
+                yield from _triples(number)
+
+
+def _triples(run: str) -> Iterator[str]:
+    return (run[at : at + 3] for at in range(max(len(run) - 2, 1)))
 
 
 class _Characters(dict[int, str]):

@@ -62,6 +62,7 @@ def test_every_letter_and_decimal_digit_of_unicode_14_is_a_word_character() -> N
         ("กิ", ("กิ",)),
         ("๓๔๕", ("๓๔๕",)),
         ("一二三", ("一二三",)),
+        ("一二三四", ("一二三", "二三四")),
         ("東京一二三", ("東京", "京一", "一二", "二三")),
         ("same Same SAME other", ("same", "other")),
     ],
@@ -80,6 +81,11 @@ def test_a_document_counts_each_run_once_however_it_is_cut() -> None:
 def test_every_query_term_of_a_text_stands_in_the_text_itself() -> None:
     for text in ("東京一二三年の会議", "กินข้าวแล้ว", "mixed 中文 and English"):
         assert set(query_terms(text)) <= set(document_terms(text).frequencies)
+
+
+@pytest.mark.parametrize("part", ["一二三", "二三四五", "一二", "四五号", "电话", "号"])
+def test_a_part_of_a_longer_run_finds_it_numerals_included(part: str) -> None:
+    assert set(query_terms(part)) <= set(document_terms("电话一二三四五号").frequencies)
 
 
 @given(st.text())
