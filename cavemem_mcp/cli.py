@@ -24,7 +24,6 @@ from cavemem_mcp.model import (
     MEMORY_BYTES_MAX,
     TOKEN_BUDGET_DEFAULT,
     Json,
-    Recovered,
     budget_from_wire,
     checked_integer,
     limit_from_wire,
@@ -92,7 +91,7 @@ class Command:
 
     required: tuple[str, ...]
     optional: tuple[str, ...] = ()
-    run: Callable[[Cavemem, Mapping[str, str]], Result]
+    run: Callable[[Cavemem, Mapping[str, str]], Result | bytes]
 
 
 def _recall(memory: Cavemem, given: Mapping[str, str]) -> Result:
@@ -109,7 +108,7 @@ COMMANDS: Final = {
     ),
     "history": Command(required=("id",), run=lambda memory, given: memory.history(given["id"])),
     "forget": Command(required=("id",), run=lambda memory, given: memory.forget(given["id"])),
-    "recover": Command(required=("handle",), run=lambda memory, given: memory.recover(given["handle"])),
+    "recover": Command(required=("handle",), run=lambda memory, given: memory.original(given["handle"])),
 }
 
 
@@ -131,7 +130,7 @@ def main() -> int:
         return 1
 
 
-def open_memory(folder: Path, *, recovery_bytes_max: int = BYTES_MAX) -> Cavemem:
+def open_memory(folder: str | Path, *, recovery_bytes_max: int = BYTES_MAX) -> Cavemem:
     """Open the memory in a folder, making the folder where it is missing.
 
     Args:
@@ -141,6 +140,7 @@ def open_memory(folder: Path, *, recovery_bytes_max: int = BYTES_MAX) -> Cavemem
     Raises:
         StoreError: The files cannot be used as they are.
     """
+    folder = Path(folder)
     store = open_store(folder)
     try:
         memory = Cavemem(store, RecoveryStore(folder, bytes_max=recovery_bytes_max))
@@ -222,17 +222,18 @@ def _debug(command: Command, arguments: Sequence[str]) -> int:
         result = command.run(memory, given)
     finally:
         memory.close()
-    if isinstance(result, Recovered):
-        return _answer(result.text.encode())
+    if isinstance(result, bytes):
+        return _answer(result)
     return _answer((json.dumps(result.as_json(), indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def _configured() -> Callable[[], Cavemem]:
     """Return what opens the memory that the environment names."""
-    try:
-        home = Path(os.environ.get("CAVEMAN_HOME") or Path.home() / ".caveman")
+    try:  # clients' configuration files do not expand ~
+        home = Path(os.environ.get("CAVEMAN_HOME", "").strip() or "~/.caveman").expanduser()
     except RuntimeError:
         raise StoreError("no home folder is known; set CAVEMAN_HOME to the folder that shall hold mem") from None
+    _decoded("CAVEMAN_HOME", os.fsencode(home))  # SQLite takes names in UTF-8 only
     bytes_max = os.environ.get("CAVEMAN_CCR_MAX_BYTES") or BYTES_MAX
     return functools.partial(
         open_memory, home / "mem", recovery_bytes_max=checked_integer("CAVEMAN_CCR_MAX_BYTES", bytes_max)
@@ -252,7 +253,7 @@ def _split(arguments: Sequence[str], takes_value: Mapping[str, bool]) -> tuple[l
         else:
             name, equals, value = argument.partition("=")
             if name not in takes_value or (equals and not takes_value[name]):
-                raise UsageError(f"unknown option {name}; give a text that begins with - after --")
+                raise UsageError(f"{name} is no option here; give a text that begins with - after --")
             if takes_value[name] and not (value := value or next(rest, "")):
                 raise UsageError(f"{name} needs a value")
             options[name] = value
@@ -261,7 +262,7 @@ def _split(arguments: Sequence[str], takes_value: Mapping[str, bool]) -> tuple[l
 
 def _refuse_more(words: Sequence[str]) -> None:
     if words:
-        raise UsageError("too many arguments; a text of several words must be quoted")
+        raise UsageError("too many arguments; quote a text or query of several words")
 
 
 def _standard_input() -> str:

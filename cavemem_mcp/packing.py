@@ -1,15 +1,21 @@
 """Ranked texts → what fits a token budget. Pure: how a text is shortened and its original kept is the caller's."""
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
+
+SHORTENED_BYTES_MAX: Final = 1 << 20
+"""How much text one recall shortens; later hits come back whole or not at all. Bounds the work of a recall."""
+TOKEN_BYTES_MAX: Final = 128
+"""No o200k_base token is longer: what has more bytes than this times the budget cannot fit whole."""
 
 
 class Ranked(NamedTuple):
-    """A recalled memory before packing."""
+    """A recalled memory before packing; `is_recoverable` when its handle recovers without a kept original."""
 
     id: str
     score: float
     text: str
+    is_recoverable: bool = True
 
 
 class Shortened(NamedTuple):
@@ -46,20 +52,13 @@ class Packed(NamedTuple):
         return self.shortened.text == self.ranked.text
 
 
-class Packing(NamedTuple):
-    """The packed memories in rank order, and how many of the ranked ones the budget left out."""
-
-    packed: tuple[Packed, ...]
-    omitted: int
-
-
 def pack(
     ranked: Iterable[Ranked], token_budget: int | None, *, shorten: Shorten, whole: Shorten, keep: Keep
-) -> Packing:
+) -> tuple[Packed, ...]:
     """Take each memory, in rank order, in its shortened form if that still fits the budget (in tokens; None: no cap).
 
     A first memory that alone exceeds the budget comes back alone, cut to fit. A shortened memory whose original cannot
-    be kept is taken whole instead. Memories are shortened only while there is room.
+    be kept is taken whole instead. Memories are read and shortened only while there is room.
 
     Args:
         ranked: The memories, best first.
@@ -69,13 +68,17 @@ def pack(
         keep: Asked before a shortened form is used.
     """
     packed: list[Packed] = []
-    omitted = 0
     left = token_budget
+    shortened_bytes = 0
     for position, memory in enumerate(ranked):
-        if left == 0:
-            omitted += 1
-            continue
-        shortened = shorten(memory.text)
+        size = len(memory.text.encode())
+        if position and shortened_bytes + size > SHORTENED_BYTES_MAX:
+            if left is not None and size > left * TOKEN_BYTES_MAX:
+                continue
+            shortened = whole(memory.text)
+        else:
+            shortened_bytes += size
+            shortened = shorten(memory.text)
         if _fits(shortened, left) and shortened.text != memory.text and not keep(memory, shortened):
             shortened = whole(memory.text)
         if _fits(shortened, left):
@@ -83,12 +86,12 @@ def pack(
             left = None if left is None else left - shortened.tokens
         elif position == 0:
             cut = shorten(memory.text, left)
-            keep(memory, cut)  # where it is not kept, the memory itself still recovers
-            packed.append(Packed(memory, cut))
-            left = 0
-        else:
-            omitted += 1
-    return Packing(tuple(packed), omitted)
+            if keep(memory, cut) or memory.is_recoverable:
+                packed.append(Packed(memory, cut))
+                break
+        if left == 0:
+            break
+    return tuple(packed)
 
 
 def _fits(shortened: Shortened, left: int | None) -> bool:

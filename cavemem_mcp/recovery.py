@@ -117,15 +117,15 @@ class RecoveryStore:
                 return data
         raise StoreError(f"{self._path}: the original behind {handle} is damaged; restore a backup of the file")
 
-    def discard(self, handles: Sequence[str]) -> None:
-        """Erase originals and every trace of their bytes from the file."""
+    def discard(self, handles: Sequence[str]) -> bool:
+        """Erase originals and every trace of their bytes; False when other programs prevent the latter for now."""
         with self._opened(creating=False) as (connection, deadline):
             if connection is None:
-                return
+                return True
             with files.transaction(connection, deadline):
                 discarded = [handle for handle in handles if _delete(connection, handle)]
                 scrub.note(connection, discarded)
-            self._finish_erasures(connection, deadline)
+            return self._finish_erasures(connection, deadline)
 
     def close(self) -> None:
         """Close the file; calls in progress finish first. Closing twice is harmless."""
@@ -158,11 +158,13 @@ class RecoveryStore:
             raise
         return connection
 
-    def _finish_erasures(self, connection: Connection, deadline: float) -> None:
+    def _finish_erasures(self, connection: Connection, deadline: float) -> bool:
         """Scrub what was discarded, also by a process that crashed before it could."""
         handles = scrub.pending(connection)
-        if handles and not scrub.finish(self._path, handles, deadline):
-            logger.warning("%s: other programs use it; discarded originals are scrubbed later", self._path)
+        if not handles or scrub.finish(self._path, handles, deadline):
+            return True
+        logger.warning("%s: other programs use it; discarded originals are scrubbed later", self._path)
+        return False
 
     def _decompressed(self, compressed: bytes) -> bytes | None:
         """Return the content of a frame, or None where it is damaged; never more than one original may have."""

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -77,14 +77,10 @@ class Cavemem:
         with _failing_as("recall"):
             with self._store.read() as snapshot:
                 ranking = bm25.rank(snapshot, words, limit=limit, threshold=SCORE_THRESHOLD)
-                ranked = [
-                    Ranked(id, score, memory.text)
-                    for id, score in ranking.best
-                    if (memory := snapshot.memory(id)) is not None
-                ]
-            packed, omitted = packing.pack(
-                ranked, token_budget, shorten=_Shortening(words), whole=_whole, keep=self._keep
-            )
+                packed = packing.pack(
+                    _ranked(snapshot, ranking), token_budget, shorten=_Shortening(words), whole=_whole, keep=self._keep
+                )
+            omitted = len(ranking.best) - len(packed)
             return Recall(hits=tuple(_hit(entry) for entry in packed), omitted=omitted, more=ranking.more)
 
     def supersede(self, id: str, text: str) -> Superseded:
@@ -116,6 +112,17 @@ class Cavemem:
 
     def recover(self, handle: str, *, offset: int = 0, token_budget: int | None = None) -> Recovered:
         """Return the original behind a handle, or its page of at most `token_budget` tokens from byte `offset`."""
+        original = self.original(handle)
+        try:
+            original.decode()
+        except UnicodeDecodeError:
+            raise OperationFailedError(
+                "recover", "the original is no UTF-8 text; on the command line, `cavemem recover` writes its bytes"
+            ) from None
+        return _page(handle, original, offset, token_budget)
+
+    def original(self, handle: str) -> bytes:
+        """Return the exact bytes behind a handle, whatever they are."""
         handle = checked_nonblank("handle", handle)
         with _failing_as("recover"):
             original = self._original_from_memories(handle)
@@ -127,13 +134,12 @@ class Cavemem:
                 "nothing is kept under this handle: it was never issued here, or its memory was forgotten; "
                 "take recovery_handle from a new recall",
             )
-        return _page(handle, original, offset, token_budget)
+        return original
 
     def finish_erasures(self) -> None:
         """Finish what forget (also one that a crash interrupted) left to erase outside the memories."""
         handles = self._store.pending_erasures()
-        if handles:
-            self._recovery.discard(handles)
+        if handles and self._recovery.discard(handles):
             self._store.finish_erasures(handles)
 
     def catch_up(self) -> None:
@@ -227,6 +233,14 @@ class Cavemem:
         return memory.text.encode()
 
 
+def _ranked(snapshot: Snapshot, ranking: bm25.Ranking) -> Iterator[Ranked]:
+    """Read the texts of ranked memories one by one, as far as they are asked for."""
+    for id, score in ranking.best:
+        memory = snapshot.memory(id)
+        if memory is not None:
+            yield Ranked(id, score, memory.text, is_recoverable=id == memory_id(memory.text))
+
+
 class _Shortening:
     """Makes texts cheaper for the reader of one query."""
 
@@ -250,7 +264,7 @@ def _whole(text: str, token_budget: int | None = None, /) -> Shortened:
 
 
 def _hit(packed: Packed) -> Hit:
-    (id, score, original), shortened = packed
+    (id, score, original, _), shortened = packed
     handle = None if packed.is_whole else recovery_handle(original)
     return Hit(id=id, text=shortened.text, score=score, tokens_added=shortened.tokens, recovery_handle=handle)
 

@@ -182,16 +182,16 @@ def test_failures_are_one_line_of_json_on_stderr(cavemem: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["remember", "two", "words"], "must be quoted"),
+        (["remember", "two", "words"], "quote a text"),
         (["remember"], "text is missing; give it here or by --stdin"),
         (["remember", "text", "--stdin"], "too many arguments"),
         (["remember", "-text"], "give a text that begins with - after --"),
-        (["remember", "--stdin=text"], "unknown option --stdin"),
+        (["remember", "--stdin=text"], "--stdin is no option here"),
         (["supersede", "--stdin"], "id is missing"),
         (["supersede", "mem_0"], "text is missing"),
         (["recall"], "query is missing"),
         (["recall", "a", "1", "2", "3"], "too many arguments"),
-        (["history", "--stdin"], "unknown option --stdin"),
+        (["history", "--stdin"], "--stdin is no option here"),
         (["demo", "all"], "too many arguments"),
         (["--verbose"], "options stand after a command"),
         (["mcp", "now"], "too many arguments"),
@@ -238,6 +238,12 @@ def test_help_goes_to_stdout_and_leaves_no_trace(cavemem: CommandLine, arguments
 def test_the_version_goes_to_stdout_and_leaves_no_trace(cavemem: CommandLine) -> None:
     assert cavemem.run("--version").stdout == f"cavemem {__version__}\n".encode()
     assert list(cavemem.home.iterdir()) == []
+
+
+def test_a_tilde_in_caveman_home_is_the_home_folder(cavemem: CommandLine) -> None:
+    settings = {"CAVEMAN_HOME": "~/.caveman"}
+    assert cavemem.run("remember", "a fact", settings=settings).returncode == 0
+    assert (cavemem.folder / "mem.db").exists()
 
 
 def test_the_folder_is_where_caveman_home_says(cavemem: CommandLine, tmp_path: Path) -> None:

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from cavemem_mcp.errors import InvalidArgumentsError, MemoryTooLargeError, OperationFailedError
-from cavemem_mcp.model import MEMORY_BYTES_MAX, memory_id, recovery_handle
+from cavemem_mcp.model import MEMORY_BYTES_MAX, handle_of, memory_id, recovery_handle
 from cavemem_mcp.recovery import RecoveryStore
 from cavemem_mcp.service import Cavemem
-from cavemem_mcp.store import open_store
+from cavemem_mcp.store import files, open_store
 from cavemem_mcp.tokens import count as count_tokens
+from tests.store.foreign import ForeignProgram
 
 LONG = " ".join(f"entry {number} of the harbour log" for number in range(2000))
 
@@ -298,3 +299,37 @@ def test_a_short_memory_stays_whole_because_a_handle_would_cost_more_than_a_form
     memory.remember("a plain neighbour")
     (hit,) = memory.recall("winch").hits
     assert (hit.text, hit.recovery_handle) == (text, None)
+
+
+def test_an_original_of_another_program_that_is_no_text_is_given_back_as_bytes_only(tmp_path: Path) -> None:
+    original = b"\xff\xfe\0 no text"
+    handle = handle_of(original)
+    with ForeignProgram(tmp_path / "ccr.db") as another:
+        another.run("CREATE TABLE recoveries(handle TEXT PRIMARY KEY, original BLOB)")
+        another.run("INSERT INTO recoveries VALUES (?, ?)", handle, original)
+    memory = Cavemem(open_store(tmp_path), RecoveryStore(tmp_path))
+    assert memory.original(handle) == original
+    assert "no UTF-8 text" in refusal(lambda: memory.recover(handle)).message
+    memory.close()
+
+
+def test_a_forget_that_others_kept_from_scrubbing_is_finished_by_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "BUSY_MS_MAX", 50)
+    memory = Cavemem(open_store(tmp_path), RecoveryStore(tmp_path))
+    stored = memory.remember(LONG)
+    handle = memory.recall("harbour", token_budget=5).hits[0].recovery_handle
+    assert handle is not None
+    with ForeignProgram(tmp_path / "ccr.db") as reader:
+        reader.run("BEGIN")
+        reader.run("SELECT count(*) FROM originals")
+        assert memory.forget(stored.id).forgotten
+        assert refusal(lambda: memory.recover(handle)).error_id == "cave_recover_failed"
+    memory.close()
+    memory = Cavemem(open_store(tmp_path), RecoveryStore(tmp_path))
+    memory.finish_erasures()
+    with ForeignProgram(tmp_path / "ccr.db") as another:
+        assert another.run("SELECT * FROM erasures") == []
+    memory.close()
+    assert b"harbour" not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
