@@ -81,14 +81,23 @@ class Table:
                 continue
             median = statistics.median(samples)
             ratio = "" if way == self.ways[0] else f" x{median / first:.1f}"
-            cells.append(f"{median * 1000:.3f} ({percentile(samples, 95) * 1000:.3f}){ratio}")
+            cells.append(f"{milliseconds(samples)}{ratio}")
         self._lines.append(cells)
 
     def __str__(self) -> str:
         """Return the table as Markdown."""
-        head = [self.title, *self.ways]
-        rows = [head, ["---"] * len(head), *self._lines]
-        return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+        return markdown([self.title, *self.ways], self._lines)
+
+
+def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """Return a table as Markdown."""
+    rows = [head, ["---"] * len(head), *lines]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def milliseconds(samples: Sequence[float]) -> str:
+    """Return the median of some seconds, and in parentheses what 95 % of them do not exceed, in milliseconds."""
+    return f"{statistics.median(samples) * 1000:.3f} ({percentile(samples, 95) * 1000:.3f})"
 
 
 def percentile(samples: Sequence[float], percent: int) -> float:
