@@ -91,10 +91,10 @@ async def stdio(way: str, home: Path) -> AsyncGenerator[Sequence[Ask]]:
             return waiting[id]
 
         async def ask(query: str) -> object:
-            return (await send(lambda id: _recall(id, query)))["structuredContent"]["hits"]
+            return (await send(lambda number: _recall(number, query)))["structuredContent"]["hits"]
 
         receiving = asyncio.create_task(receive())
-        await send(lambda id: _request(id, "initialize", INITIALIZE))
+        await send(lambda number: _request(number, "initialize", INITIALIZE))
         yield [ask] * max(CLIENTS)
         receiving.cancel()
 
@@ -159,7 +159,9 @@ async def measured(home: Path, queries: Sequence[str], *, rounds: int, title: st
                         took = await timed(clients[:count], queries)
                         seconds[way] += took if number else []
                 table.add(f"{name}, {count} {'client' if count == 1 else 'clients'}", seconds)
-            results += [await recall[0](query) for query in queries]
+            found = [await recall[0](query) for query in queries]
+            assert any(found), "nothing is recalled"
+            results += found
     return table, harness.result_hash(results)
 
 

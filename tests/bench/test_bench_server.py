@@ -12,4 +12,4 @@ def test_a_tiny_run_prints_both_transports_and_recalls_the_same_again() -> None:
         "| HTTP, 1 client",
         "| HTTP, 32 clients",
     ]
-    assert results == "HASH"
+    assert results == "bad3ba267450"
