@@ -385,7 +385,8 @@ def _listener(host: str, port: int) -> socket.socket:
             "use 127.0.0.1, and a tunnel of your own for agents elsewhere"
         )
     family, _, _, _, address = min(found)  # IPv4 first, where a name has both
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # Named, because asyncio sends without Nagle's delay only then, and an answer leaves in two pieces: 40 ms of it.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)

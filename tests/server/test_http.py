@@ -13,7 +13,7 @@ from mcp import Client
 
 from cavemem_mcp import InvalidArgumentsError, open_memory
 from cavemem_mcp.model import memory_id
-from cavemem_mcp.transport import HTTP_BODY_BYTES_MAX, serve_http
+from cavemem_mcp.transport import HTTP_BODY_BYTES_MAX, _listener, serve_http
 from tests.server.answers import Era, answer, refusal
 from tests.server.processes import (
     FACT,
@@ -184,3 +184,8 @@ def test_a_second_signal_ends_the_server_at_once(server: HttpServer, tmp_path: P
         server.ask(ping(1))
         end_by_two_signals(server.process, is_ending=server.is_refused)
     assert recalled(tmp_path, "webshop") == []
+
+
+def test_answers_are_sent_without_delay() -> None:
+    with closing(_listener("127.0.0.1", 0)) as listener:
+        assert listener.proto == socket.IPPROTO_TCP, "asyncio sets TCP_NODELAY on no other"
