@@ -114,7 +114,7 @@ COMMANDS: Final = {
 
 def main() -> int:
     """Run the command line and return its exit status."""
-    gc.freeze()  # what is imported by now stays: to look through it at the end takes as long as a whole command
+    gc.freeze()  # what is imported by now stays: nothing looks through it again, at the exit either
     try:
         return _run(sys.argv[1:])
     except UsageError as error:
