@@ -6,7 +6,6 @@ stdout, as bytes of UTF-8 in every locale, and everything else to stderr.
 
 import functools
 import gc
-import json
 import logging
 import os
 import sys
@@ -15,15 +14,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from cavemem_mcp import __version__
+from cavemem_mcp.console import Result, UsageError, answer, decoded, indented, line, refuse_more, say, show, split
 from cavemem_mcp.errors import INTERNAL_ERROR_ID, CaveError, InvalidArgumentsError, MemoryTooLargeError, StoreError
 from cavemem_mcp.model import (
     LIMIT_DEFAULT,
     MEMORY_BYTES_MAX,
     TOKEN_BUDGET_DEFAULT,
-    Json,
     budget_from_wire,
     checked_integer,
     limit_from_wire,
@@ -35,6 +34,8 @@ from cavemem_mcp.store import open_store
 HOST_DEFAULT: Final = "127.0.0.1"
 PORT_DEFAULT: Final = 8765
 PORT_MAX: Final = 65535
+SETTINGS: Final = ("CAVEMAN_HOME", "CAVEMAN_CCR_MAX_BYTES")
+"""The environment variables that are read."""
 
 HELP: Final = f"""\
 cavemem {__version__}: durable memory for AI agents, as an MCP server
@@ -47,6 +48,10 @@ Serve:
 Try:
   cavemem demo                             play through all operations on a temporary store
 
+Put it into a client:
+  cavemem config <client>                  print its configuration, with the path of this cavemem; changes nothing
+                                           (claude-desktop, claude-code, vscode, cursor, codex, gemini, http)
+
 Look into the store (JSON on standard output):
   cavemem remember <text>|--stdin          store a fact
   cavemem recall <query> [limit] [token_budget]
@@ -56,33 +61,31 @@ Look into the store (JSON on standard output):
   cavemem forget <id>                      delete one version for good
   cavemem recover <handle>                 write the exact original of a shortened hit
 
+See and move all of it:
+  cavemem status [--json]                  how much there is, since when, how large
+  cavemem list [--since DATE] [--contains TEXT] [--expired] [--limit N] [--json]
+                                           memories, newest first; --expired adds superseded versions
+  cavemem export FILE|-                    write every chain as a line of JSON
+  cavemem import FILE|-                    add an export, the official memory server's file, or text and Markdown
+                                           with one memory a paragraph or bullet; twice is the same as once
+  cavemem backup FILE                      copy both files into a tar archive, also while serving
+
+For the hooks of Claude Code, Codex and Gemini CLI:
+  cavemem hook                             tell a new session, and each prompt, what is remembered about it; reads the
+                                           event on standard input; off unless CAVEMAN_HOOK=on
+
 Quote a text of several words; give one that begins with - after -- or by --stdin.
 Also: cavemem help, cavemem --version.
 
 Environment:
   CAVEMAN_HOME             folder whose subfolder mem holds the memories (~/.caveman)
   CAVEMAN_CCR_MAX_BYTES    size that the kept originals of shortened hits may reach ({BYTES_MAX})
+  CAVEMAN_HOOK             on lets cavemem hook answer
 
-Exit status: 0; 1 failure or wrong usage; 2 unknown command; 65 memory too large.
+Exit status: 0; 1 failure, something that import skipped, or wrong usage; 2 unknown command; 65 memory too large.
 """
 
 logger = logging.getLogger(__name__)
-
-
-class UsageError(Exception):
-    """The command line cannot be understood; `exit_code` tells an unknown command from a misused one."""
-
-    def __init__(self, message: str, *, exit_code: int = 1) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
-
-
-class Result(Protocol):
-    """What every operation returns."""
-
-    def as_json(self) -> Json:
-        """Return the contract's result object."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,22 +115,26 @@ COMMANDS: Final = {
 }
 
 
+COMMANDS_ON_ALL: Final = ("status", "list", "export", "import", "backup")
+"""Those of `commands`, which look at all memories or move them."""
+
+
 def main() -> int:
     """Run the command line and return its exit status."""
     gc.freeze()  # what is imported by now stays: nothing looks through it again, at the exit either
     try:
         return _run(sys.argv[1:])
     except UsageError as error:
-        _say(f"cavemem: {error}\nFor help run: cavemem help")
+        say(f"cavemem: {error}\nFor help run: cavemem help")
         return error.exit_code
     except CaveError as error:
-        _say(_line(error.as_json()))
+        say(line(error.as_json()))
         return error.exit_code
     except KeyboardInterrupt:
         return 130
     except Exception:
         logger.exception("the command failed unexpectedly")
-        _say(_line({"error": INTERNAL_ERROR_ID, "message": "a defect of cavemem; its traceback is above"}))
+        say(line({"error": INTERNAL_ERROR_ID, "message": "a defect of cavemem; its traceback is above"}))
         return 1
 
 
@@ -158,25 +165,28 @@ def open_memory(folder: str | Path, *, recovery_bytes_max: int = BYTES_MAX) -> C
 def _run(arguments: Sequence[str]) -> int:
     name, rest = (arguments[0], arguments[1:]) if arguments else ("mcp", arguments)
     if name in ("help", "--help", "-h"):
-        return _answer(HELP.encode())
+        return answer(HELP.encode())
     if name == "--version":
-        return _answer(f"cavemem {__version__}\n".encode())
+        return answer(f"cavemem {__version__}\n".encode())
     if name.startswith("-"):
         raise UsageError("options stand after a command")
-    if name not in ("mcp", "demo", *COMMANDS):
+    if name not in ("mcp", "demo", "config", "hook", *COMMANDS, *COMMANDS_ON_ALL):
         raise UsageError(f"unknown command {name!r}", exit_code=2)
     if not {"--help", "-h"}.isdisjoint(takewhile(lambda argument: argument != "--", rest)):
-        return _answer(HELP.encode())
-    if name == "mcp":
-        return _serve(rest)
-    if name == "demo":
-        return _demo(rest)
+        return answer(HELP.encode())
+    own = {"mcp": _serve, "demo": _demo, "hook": _hook, "config": _config}
+    if name in own:
+        return own[name](rest)
+    if name in COMMANDS_ON_ALL:
+        from cavemem_mcp import commands
+
+        return commands.run(name, rest, _configured())
     return _debug(COMMANDS[name], rest)
 
 
 def _serve(arguments: Sequence[str]) -> int:
-    words, options = _split(arguments, {"--transport": True, "--host": True, "--port": True})
-    _refuse_more(words)
+    words, options = split(arguments, {"--transport": True, "--host": True, "--port": True})
+    refuse_more(words)
     kind = options.pop("--transport", "stdio")
     if kind not in ("stdio", "streamable-http"):
         raise UsageError("--transport is stdio or streamable-http")
@@ -186,7 +196,7 @@ def _serve(arguments: Sequence[str]) -> int:
     port = checked_integer("--port", options.get("--port", PORT_DEFAULT), maximum=PORT_MAX)
     configured = _configured()
     if kind == "stdio" and sys.stdin is not None and sys.stdin.isatty():
-        _say("cavemem: serving MCP on standard input and output; end it with Ctrl-D. For help run: cavemem help")
+        say("cavemem: serving MCP on standard input and output; end it with Ctrl-D. For help run: cavemem help")
 
     gc.disable()  # the imports below leave hundreds of thousands of objects that all stay
     from cavemem_mcp import transport
@@ -199,23 +209,56 @@ def _serve(arguments: Sequence[str]) -> int:
 
 
 def _demo(arguments: Sequence[str]) -> int:
-    words, _ = _split(arguments, {})
-    _refuse_more(words)
+    words, _ = split(arguments, {})
+    refuse_more(words)
     from cavemem_mcp import demo
 
-    return demo.main(_show)
+    return demo.main(show)
+
+
+def _hook(_: Sequence[str]) -> int:
+    if os.environ.get("CAVEMAN_HOOK", "").lower() not in ("1", "on", "true", "yes"):
+        return 0
+    with suppress(Exception):  # nothing that goes wrong may show in a host's session
+        from cavemem_mcp import hook
+
+        return hook.main(_home())
+    return 0
+
+
+def _config(arguments: Sequence[str]) -> int:
+    from cavemem_mcp.integrations import recipes
+
+    words, _ = split(arguments, {})
+    refuse_more(words[1:])
+    if not words or words[0] not in recipes.CLIENTS:
+        raise UsageError(f"name the client: {', '.join(recipes.CLIENTS)}")
+    settings = {name: os.environ[name] for name in SETTINGS if os.environ.get(name)}
+    if "CAVEMAN_HOME" in settings:  # clients start the program in folders of their own
+        settings["CAVEMAN_HOME"] = str(Path(settings["CAVEMAN_HOME"]).absolute())
+    command = [*recipes.installed_command(sys.argv[0]), "mcp"]
+    recipe = recipes.CLIENTS[words[0]](
+        recipes.Launch(
+            command=[decoded("command", os.fsencode(word)) for word in command],
+            environment={name: decoded(name, os.fsencode(value)) for name, value in settings.items()},
+            url=f"http://{HOST_DEFAULT}:{PORT_DEFAULT}/mcp",
+        )
+    )
+    status = answer(recipe.snippet.encode())
+    say(recipe.advice)
+    return status
 
 
 def _debug(command: Command, arguments: Sequence[str]) -> int:
     takes_text = "text" in command.required
-    words, options = _split(arguments, {"--stdin": False} if takes_text else {})
+    words, options = split(arguments, {"--stdin": False} if takes_text else {})
     required = command.required[:-1] if options else command.required
     names = required + command.optional
-    _refuse_more(words[len(names) :])
+    refuse_more(words[len(names) :])
     if len(words) < len(required):
         missing = required[len(words)]
         raise UsageError(f"{missing} is missing" + ("; give it here or by --stdin" if missing == "text" else ""))
-    given = {name: _decoded(name, os.fsencode(word)) for name, word in zip(names, words, strict=False)}
+    given = {name: decoded(name, os.fsencode(word)) for name, word in zip(names, words, strict=False)}
     if options:
         given["text"] = _standard_input()
     memory = _configured()()
@@ -224,46 +267,25 @@ def _debug(command: Command, arguments: Sequence[str]) -> int:
     finally:
         memory.close()
     if isinstance(result, bytes):
-        return _answer(result)
-    return _answer((json.dumps(result.as_json(), indent=2, ensure_ascii=False) + "\n").encode())
+        return answer(result)
+    return answer(indented(result))
 
 
-def _configured() -> Callable[[], Cavemem]:
-    """Return what opens the memory that the environment names."""
+def _home() -> Path:
     try:  # clients' configuration files do not expand ~
         home = Path(os.environ.get("CAVEMAN_HOME", "").strip() or "~/.caveman").expanduser()
     except RuntimeError:
         raise StoreError("no home folder is known; set CAVEMAN_HOME to the folder that shall hold mem") from None
-    _decoded("CAVEMAN_HOME", os.fsencode(home))  # SQLite takes names in UTF-8 only
+    decoded("CAVEMAN_HOME", os.fsencode(home))  # SQLite takes names in UTF-8 only
+    return home
+
+
+def _configured() -> Callable[[], Cavemem]:
+    """Return what opens the memory that the environment names."""
     bytes_max = os.environ.get("CAVEMAN_CCR_MAX_BYTES") or BYTES_MAX
     return functools.partial(
-        open_memory, home / "mem", recovery_bytes_max=checked_integer("CAVEMAN_CCR_MAX_BYTES", bytes_max)
+        open_memory, _home() / "mem", recovery_bytes_max=checked_integer("CAVEMAN_CCR_MAX_BYTES", bytes_max)
     )
-
-
-def _split(arguments: Sequence[str], takes_value: Mapping[str, bool]) -> tuple[list[str], dict[str, str]]:
-    """Split arguments into words and options (`--name`, `--name value`, `--name=value`); after `--` all are words."""
-    words: list[str] = []
-    options: dict[str, str] = {}
-    rest = iter(arguments)
-    for argument in rest:
-        if argument == "--":
-            words.extend(rest)
-        elif not argument.startswith("-") or argument[1:].isdigit():  # a negative number is a word
-            words.append(argument)
-        else:
-            name, equals, value = argument.partition("=")
-            if name not in takes_value or (equals and not takes_value[name]):
-                raise UsageError(f"{name} is no option here; give a text that begins with - after --")
-            if takes_value[name] and not (value := value or next(rest, "")):
-                raise UsageError(f"{name} needs a value")
-            options[name] = value
-    return words, options
-
-
-def _refuse_more(words: Sequence[str]) -> None:
-    if words:
-        raise UsageError("too many arguments; quote a text or query of several words")
 
 
 def _standard_input() -> str:
@@ -278,44 +300,4 @@ def _standard_input() -> str:
             f"text: standard input holds more than the {MEMORY_BYTES_MAX} bytes that fit in one memory; "
             "nothing was stored: split it or store a summary"
         )
-    return _decoded("text", text)
-
-
-def _decoded(name: str, given: bytes) -> str:
-    try:
-        return given.decode()
-    except UnicodeDecodeError as error:
-        raise InvalidArgumentsError(f"{name}: is not valid UTF-8 at byte {error.start}; send UTF-8") from None
-
-
-def _answer(answer: bytes) -> int:
-    """Write a command's answer to stdout; return the exit status."""
-    try:
-        _write(1, answer)
-    except OSError as error:
-        _say(f"cavemem: the answer could not be written: {error.strerror}")
-        return 1
-    return 0
-
-
-def _show(line: str) -> None:
-    """Write a line to stdout, as long as somebody reads it."""
-    with suppress(OSError):
-        _write(1, line.encode() + b"\n")
-
-
-def _say(message: str) -> None:
-    """Write a message to stderr; that nobody can read it there never changes the exit status."""
-    with suppress(OSError):
-        _write(2, message.encode(errors="backslashreplace") + b"\n")
-
-
-def _write(descriptor: int, message: bytes) -> None:
-    """Write everything, unbuffered: nothing is left for Python to flush, and to fail at, when it exits."""
-    rest = memoryview(message)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
-
-
-def _line(error: Mapping[str, object]) -> str:
-    return json.dumps(error, ensure_ascii=False)
+    return decoded("text", text)

@@ -174,6 +174,36 @@ class Recovered:
         return result
 
 
+@dataclass(frozen=True, kw_only=True)
+class Largest:
+    """The memory with the longest text, in bytes of UTF-8."""
+
+    id: str
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statistics:
+    """What there is in a store at one moment.
+
+    Attributes:
+        current: Versions that recall may return.
+        expired: Versions that are kept for history only.
+        chains: Facts, each with all its versions.
+        text_bytes: UTF-8 size of all texts, expired ones included.
+        oldest: When the first version was stored; None in an empty store.
+        newest: When the last one was.
+    """
+
+    current: int
+    expired: int
+    chains: int
+    text_bytes: int
+    oldest: str | None
+    newest: str | None
+    largest: Largest | None
+
+
 def memory_id(text: str) -> str:
     """Return the id of a text: `mem_` and 16 hex digits of its SHA-256."""
     return "mem_" + hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from cavemem_mcp.errors import StoreError
 from cavemem_mcp.model import handle_of
-from cavemem_mcp.store import files, scrub
+from cavemem_mcp.store import files, scrub, survey
 from cavemem_mcp.store.files import Connection
 
 FILE_NAME: Final = "ccr.db"
@@ -126,6 +126,18 @@ class RecoveryStore:
                 discarded = [handle for handle in handles if _delete(connection, handle)]
                 scrub.note(connection, discarded)
             return self._finish_erasures(connection, deadline)
+
+    def file_bytes(self) -> int:
+        """Return the bytes that the originals take on disk."""
+        return files.size(self._path)
+
+    def backup(self, target: Path) -> bool:
+        """Copy all originals, as they are at one moment, to a new file; False, and no file, while there are none."""
+        if not self._path.exists():
+            return False
+        with files.store_errors(self._path):
+            survey.copy(self._path, target)
+        return True
 
     def close(self) -> None:
         """Close the file; calls in progress finish first. Closing twice is harmless."""

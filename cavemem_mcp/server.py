@@ -20,7 +20,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
-from mcp_types import INVALID_PARAMS, CallToolResult, GetPromptResult, InputRequiredResult, TextContent, ToolAnnotations
+from mcp_types import INVALID_PARAMS, CallToolResult, InputRequiredResult, TextContent, ToolAnnotations
 from pydantic import Field
 
 from cavemem_mcp import __version__, tokens
@@ -51,6 +51,7 @@ from cavemem_mcp.model import (
     checked_string,
     limit_from_wire,
 )
+from cavemem_mcp.resources import ReadableServer
 from cavemem_mcp.service import Cavemem
 
 INSTRUCTIONS: Final = """\
@@ -139,7 +140,7 @@ class _Result(Protocol):
 _Context = Context[MemoryOnDemand, Any]
 
 
-class CaveServer(MCPServer[MemoryOnDemand]):
+class CaveServer(ReadableServer[MemoryOnDemand]):
     """The MCP server, with the contract's errors in place of the SDK's."""
 
     async def call_tool(
@@ -159,19 +160,6 @@ class CaveServer(MCPServer[MemoryOnDemand]):
             return _error_result(error.as_json())
         except ToolError as wrapper:  # the SDK's, around whatever the tool raised
             return _failure(name, wrapper.__cause__ or wrapper)
-
-    async def get_prompt(
-        self,
-        name: str,
-        arguments: dict[str, Any] | None = None,
-        context: Context[MemoryOnDemand, Any] | None = None,
-    ) -> GetPromptResult | InputRequiredResult:
-        """Refuse: there are no prompts. The SDK's own refusal is an internal error with a traceback.
-
-        Raises:
-            MCPError: Always.
-        """
-        raise MCPError(INVALID_PARAMS, "Unknown prompt; this server has none")
 
     async def serve(
         self,
@@ -198,7 +186,7 @@ def build_server(open_memory: Callable[[], Cavemem]) -> CaveServer:
                     await anyio.to_thread.run_sync(memory.close)
 
     lists = CacheHint(ttl_ms=LISTS_TTL_MS, scope="public")
-    return CaveServer(
+    server = CaveServer(
         "cavemem",
         title="Cave Memory",
         version=__version__,
@@ -215,6 +203,8 @@ def build_server(open_memory: Callable[[], Cavemem]) -> CaveServer:
         },
         subscriptions=False,  # nothing here ever changes while the server runs
     )
+    server.offer_completions()
+    return server
 
 
 def checked_arguments(parameters: Mapping[str, Any], arguments: Mapping[str, object]) -> dict[str, object]:

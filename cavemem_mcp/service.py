@@ -63,6 +63,16 @@ class Cavemem:
         self._recovery = recovery
         self._clock = clock
 
+    @property
+    def store(self) -> Store:
+        """The store below the operations, for what looks at all memories or moves them."""
+        return self._store
+
+    @property
+    def recovery(self) -> RecoveryStore:
+        """The originals of shortened hits."""
+        return self._recovery
+
     def remember(self, text: str) -> Remembered:
         """Store a fact; the same current text again is the same memory."""
         text = checked_text("text", text)
@@ -93,7 +103,7 @@ class Cavemem:
         """Return every version of the chain that holds `id`, oldest first."""
         id = checked_nonblank("id", id)
         with _failing_as("history"), self._store.read() as snapshot:
-            return History(history=tuple(_chain(snapshot, id)))
+            return History(history=tuple(chain_of(snapshot, id)))
 
     def forget(self, id: str) -> Forgotten:
         """Delete one version for good, with its index entries and its recovery original."""
@@ -298,7 +308,7 @@ def _current_of(transaction: Transaction, memory: Memory) -> Memory | None:
     return memory
 
 
-def _chain(snapshot: Snapshot, id: str) -> deque[Memory]:
+def chain_of(snapshot: Snapshot, id: str) -> deque[Memory]:
     """Return the whole chain of any of its versions, oldest first, or raise for one that is broken or cyclic."""
     start = snapshot.memory(id)
     if start is None:

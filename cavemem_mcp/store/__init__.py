@@ -4,13 +4,13 @@ Facts live below this seam, judgement (what an operation means, ranking, packing
 the same results. `service` speaks only to these protocols.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from cavemem_mcp.bm25 import Facts
-from cavemem_mcp.model import Memory
+from cavemem_mcp.model import Memory, Statistics
 
 T = TypeVar("T")
 
@@ -20,6 +20,14 @@ class Snapshot(Facts, Protocol):
 
     def memory(self, id: str) -> Memory | None:
         """Return the version with this id, current or not."""
+        ...
+
+    def memories(self, *, id_prefix: str = "") -> Iterator[Memory]:
+        """Yield the versions whose ids begin with a prefix, newest first; only while the snapshot is open."""
+        ...
+
+    def statistics(self) -> Statistics:
+        """Count what there is."""
         ...
 
 
@@ -84,6 +92,14 @@ class Store(Protocol):
         """Clear notes whose originals are gone, and scrub deleted bytes from the store's own files."""
         ...
 
+    def about(self) -> Mapping[str, str | int]:
+        """Return its `path`, its `layout`, its size in `file_bytes`, and the versions of what it runs on."""
+        ...
+
+    def backup(self, target: Path) -> None:
+        """Copy everything, as it is at one moment, to a new file, while other calls and programs go on."""
+        ...
+
     def close(self) -> None:
         """Release everything; calls in progress finish first. Closing twice is harmless."""
         ...
@@ -98,3 +114,14 @@ def open_store(folder: Path) -> Store:
     from cavemem_mcp.store.sqlite import SqliteStore  # SQLite loads only when a store is opened
 
     return SqliteStore(folder)
+
+
+def open_snapshot(folder: Path, *, wait_ms_max: int) -> AbstractContextManager[Snapshot]:
+    """Open what a folder holds at this moment, without making or changing anything; waits that long for locks.
+
+    Raises:
+        StoreError: On entering: there is no store, or none of this layout, or it is locked.
+    """
+    from cavemem_mcp.store.sqlite import read_only  # SQLite loads only when a store is opened
+
+    return read_only(folder, wait_ms_max)

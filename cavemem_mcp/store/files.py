@@ -164,6 +164,21 @@ def connect(path: Path) -> Connection:
     return connection
 
 
+def connect_to_read(path: Path, wait_ms_max: int) -> Connection:
+    """Open a database file that exists, to read it alone; waits that long for locks."""
+    with _system_errors(path):
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise StoreError(f"{path} is not a regular file; move it away")
+    connection = cast("Connection", apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY))
+    connection.set_busy_timeout(wait_ms_max)
+    return connection
+
+
+def size(path: Path) -> int:
+    """Return the bytes that a database takes on disk, its log included; 0 where there is none."""
+    return sum(part.stat().st_size for part in (path, Path(f"{path}-wal")) if part.exists())
+
+
 def prepare(
     connection: Connection,
     *,

@@ -5,16 +5,16 @@ Owns connections and transactions. Files are `files`'s, tables `schema`'s, the i
 
 import logging
 import threading
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
 import apsw
 
 from cavemem_mcp.errors import StoreError
-from cavemem_mcp.model import Memory
-from cavemem_mcp.store import files, schema, scrub
+from cavemem_mcp.model import Memory, Statistics
+from cavemem_mcp.store import files, schema, scrub, survey
 from cavemem_mcp.store.commits import SharedCommits
 from cavemem_mcp.store.files import Connection
 from cavemem_mcp.store.index import ContradictionError, IndexFacts, IndexWriter, decoded, rebuild
@@ -36,6 +36,9 @@ INSERT INTO memories(id, text, created_at, valid_from, valid_until, supersedes, 
 VALUES (?, ?, ?, ?, ?, ?, ?)
 """
 
+# An import touches so many pages that the usual 2 MiB cache and checkpoints of 4 MiB would double its time.
+_ROOM_TO_WRITE: Final = "PRAGMA cache_size = -32000; PRAGMA wal_autocheckpoint = 8000"
+
 logger = logging.getLogger(__name__)
 
 
@@ -44,6 +47,13 @@ class SqliteSnapshot(IndexFacts):
 
     def memory(self, id: str) -> Memory | None:
         return _memory(self._connection, id)
+
+    def memories(self, *, id_prefix: str = "") -> Iterator[Memory]:
+        ids = survey.newest_ids(self._connection, id_prefix)
+        return (memory for id in ids if (memory := self.memory(id)) is not None)
+
+    def statistics(self) -> Statistics:
+        return survey.statistics(self._connection)
 
 
 class SqliteTransaction:
@@ -114,6 +124,7 @@ class SqliteStore:
         self._identity = files.identity(self._path)
         with files.store_errors(self._path):
             self._writer = files.connect(self._path)
+            self._writer.execute(_ROOM_TO_WRITE)
             try:
                 files.prepare(self._writer, layout=schema.LAYOUT, is_current=schema.is_current, migrate=schema.migrate)
             except BaseException:
@@ -161,6 +172,18 @@ class SqliteStore:
         with self._call(), files.held(self._writing, self._path, deadline):
             if not scrub.finish(self._path, handles, deadline):
                 logger.warning("%s: other programs use it; deleted text is scrubbed later", self._path)
+
+    def about(self) -> Mapping[str, str | int]:
+        return {
+            "path": str(self._path),
+            "layout": schema.LAYOUT,
+            "sqlite": apsw.sqlite_lib_version(),
+            "file_bytes": files.size(self._path),
+        }
+
+    def backup(self, target: Path) -> None:
+        with self._call():
+            survey.copy(self._path, target)
 
     def close(self) -> None:
         with self._calls:
@@ -218,6 +241,17 @@ class SqliteStore:
                         self._readers.append(reader)
                 if not is_kept:
                     reader.close()
+
+
+@contextmanager
+def read_only(folder: Path, wait_ms_max: int) -> Generator[SqliteSnapshot]:
+    """Open a snapshot of a store without changing any; see `open_snapshot`."""
+    path = folder.absolute() / FILE_NAME
+    with files.store_errors(path), closing(files.connect_to_read(path, wait_ms_max)) as connection:
+        connection.execute("BEGIN")
+        if connection.pragma("user_version") != schema.LAYOUT:  # what else opening checks takes time in large stores
+            raise StoreError(f"{path} has another layout; use it once with this cavemem, which brings it up to date")
+        yield SqliteSnapshot(connection)
 
 
 def _memory(connection: Connection, id: str) -> Memory | None:

@@ -246,15 +246,6 @@ async def test_an_unknown_tool_is_a_protocol_error(client: Client, name: str) ->
     assert "cavemem_recall" in raised.value.message
 
 
-async def test_an_unknown_prompt_is_a_protocol_error_without_a_traceback(
-    client: Client, caplog: pytest.LogCaptureFixture
-) -> None:
-    with anyio.fail_after(5), pytest.raises(MCPError) as raised:
-        await client.get_prompt("recall")
-    assert raised.value.code == -32602
-    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
-
-
 class _Defective(Cavemem):
     """A memory with a defect, whose exception quotes what it worked on."""
 
