@@ -6,12 +6,14 @@ An answer stays when each of its strings is literally in the returned text. With
 lossless form counts as its text: the tests read it back.
 """
 
+import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from cavemem_mcp import tokens
 from cavemem_mcp.engine import compress
+from cavemem_mcp.model import MEMORY_BYTES_MAX
 from cavemem_mcp.terms import query_terms
 from tests.bench.engine_texts import LongText, long_texts
 from tests.bench.engine_words import Question
@@ -106,10 +108,43 @@ def table(measured: dict[str, Figures]) -> str:
     return "\n".join(lines)
 
 
+def largest(texts: Iterable[LongText]) -> dict[str, tuple[float, float]]:
+    """Return, by kind, the milliseconds that recall spends on the largest memory at first sight.
+
+    First for its form without a budget, then for the cut that follows when it exceeds the default budget.
+    """
+    spent: dict[str, tuple[float, float]] = {}
+    for long_text in texts:
+        if long_text.kind not in spent:
+            text, terms = _grown(long_text), query_terms(long_text.questions[0].query)
+            started = time.perf_counter()
+            compress(text, query_terms=terms)
+            formed = time.perf_counter()
+            compress(text, query_terms=terms, token_budget=BUDGETS[0])
+            spent[long_text.kind] = ((formed - started) * 1000, (time.perf_counter() - formed) * 1000)
+    return spent
+
+
+def _grown(long_text: LongText) -> str:
+    """Return a text of the same kind that fills one memory, made of copies."""
+    text = long_text.text
+    copies = MEMORY_BYTES_MAX // (len(text.encode()) + 1)
+    if long_text.kind in ("json", "json records"):
+        value: dict[str, object] | list[object] = json.loads(text)
+        many = value * copies if isinstance(value, list) else {str(copy): value for copy in range(copies)}
+        return json.dumps(many, ensure_ascii=False)[:MEMORY_BYTES_MAX]
+    return "\n".join([text] * copies)
+
+
 def main(show: Callable[[str], None] = print) -> None:
-    """Print the table of the whole set."""
+    """Print the table of the whole set, and what the largest memories cost."""
     tokens.count("the vocabulary loads once, in the server before the first call")
-    show(table(measure(long_texts())))
+    texts = long_texts()
+    costs = largest(texts)
+    show(table(measure(texts)))
+    show("\nThe largest memory of each type at first sight, ms: its form, then its cut to 2000 tokens")
+    for kind, (form, cut) in costs.items():
+        show(f"{kind}: {form:.0f} + {cut:.0f}")
 
 
 if __name__ == "__main__":

@@ -27,3 +27,9 @@ def test_a_small_run_keeps_the_answers_and_prints_its_table() -> None:
     assert total.kept["2000"] >= 0.9 * total.questions
     assert total.kept["head 2000"] < total.kept["2000"]
     assert len(bench_engine.table(measured).split("\n")) == len(measured) + 2
+
+
+def test_the_cost_of_the_largest_memory_is_measured_for_every_kind() -> None:
+    spent = bench_engine.largest(small_set())
+    assert set(spent) == {text.kind for text in small_set()}
+    assert all(form > 0 < cut for form, cut in spent.values())
