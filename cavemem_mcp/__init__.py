@@ -9,10 +9,12 @@ if TYPE_CHECKING:
     from cavemem_mcp.cli import open_memory
     from cavemem_mcp.errors import (
         CaveError,
+        ForbiddenError,
         InvalidArgumentsError,
         MemoryTooLargeError,
         OperationFailedError,
         StoreError,
+        StoreFullError,
     )
     from cavemem_mcp.model import Forgotten, History, Hit, Memory, Recall, Recovered, Remembered, Superseded
     from cavemem_mcp.service import Cavemem
@@ -22,6 +24,7 @@ __version__ = "0.1.0"
 __all__ = [
     "CaveError",
     "Cavemem",
+    "ForbiddenError",
     "Forgotten",
     "History",
     "Hit",
@@ -33,6 +36,7 @@ __all__ = [
     "Recovered",
     "Remembered",
     "StoreError",
+    "StoreFullError",
     "Superseded",
     "__version__",
     "open_memory",

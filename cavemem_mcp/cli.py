@@ -29,21 +29,21 @@ from cavemem_mcp.model import (
 )
 from cavemem_mcp.recovery import BYTES_MAX, RecoveryStore
 from cavemem_mcp.service import Cavemem
+from cavemem_mcp.settings import FLAGS, help_lines, http_settings
 from cavemem_mcp.store import open_store
 
-HOST_DEFAULT: Final = "127.0.0.1"
-PORT_DEFAULT: Final = 8765
-PORT_MAX: Final = 65535
 SETTINGS: Final = ("CAVEMAN_HOME", "CAVEMAN_CCR_MAX_BYTES")
-"""The environment variables that are read."""
+"""The environment variables that every command reads."""
 
 HELP: Final = f"""\
 cavemem {__version__}: durable memory for AI agents, as an MCP server
 
 Serve:
   cavemem [mcp]                            MCP on standard input and output
-  cavemem mcp --transport streamable-http [--host {HOST_DEFAULT}] [--port {PORT_DEFAULT}]
-                                           MCP over HTTP at /mcp, for programs on this machine
+  cavemem mcp --transport streamable-http [options]
+                                           MCP over HTTP at /mcp, for programs on this machine and agents elsewhere
+  cavemem token new <name> [--store <name>] [--read-only]
+                                           make a secret for an agent elsewhere, and its entry of the token file
 
 Try:
   cavemem demo                             play through all operations on a temporary store
@@ -81,6 +81,11 @@ Environment:
   CAVEMAN_HOME             folder whose subfolder mem holds the memories (~/.caveman)
   CAVEMAN_CCR_MAX_BYTES    size that the kept originals of shortened hits may reach ({BYTES_MAX})
   CAVEMAN_HOOK             on lets cavemem hook answer
+
+  CAVEMAN_TRANSPORT        what mcp serves where --transport does not say so (stdio)
+
+Options over HTTP, each also as an environment variable (--max-body-bytes is CAVEMAN_MAX_BODY_BYTES):
+{help_lines()}
 
 Exit status: 0; 1 failure, something that import skipped, or wrong usage; 2 unknown command; 65 memory too large.
 """
@@ -138,12 +143,15 @@ def main() -> int:
         return 1
 
 
-def open_memory(folder: str | Path, *, recovery_bytes_max: int = BYTES_MAX) -> Cavemem:
+def open_memory(
+    folder: str | Path, *, recovery_bytes_max: int = BYTES_MAX, store_bytes_max: int | None = None
+) -> Cavemem:
     """Open the memory in a folder, making the folder where it is missing.
 
     Args:
         folder: Holds the memories and the originals of shortened hits, and nothing else.
         recovery_bytes_max: Size that the kept originals may reach.
+        store_bytes_max: Size that the memories may reach; None for no bound.
 
     Raises:
         StoreError: The files cannot be used as they are.
@@ -151,7 +159,7 @@ def open_memory(folder: str | Path, *, recovery_bytes_max: int = BYTES_MAX) -> C
     folder = Path(folder)
     store = open_store(folder)
     try:
-        memory = Cavemem(store, RecoveryStore(folder, bytes_max=recovery_bytes_max))
+        memory = Cavemem(store, RecoveryStore(folder, bytes_max=recovery_bytes_max), store_bytes_max=store_bytes_max)
     except BaseException:
         store.close()
         raise
@@ -170,42 +178,45 @@ def _run(arguments: Sequence[str]) -> int:
         return answer(f"cavemem {__version__}\n".encode())
     if name.startswith("-"):
         raise UsageError("options stand after a command")
-    if name not in ("mcp", "demo", "config", "hook", *COMMANDS, *COMMANDS_ON_ALL):
+    if name not in ("mcp", "demo", "config", "hook", "token", *COMMANDS, *COMMANDS_ON_ALL):
         raise UsageError(f"unknown command {name!r}", exit_code=2)
     if not {"--help", "-h"}.isdisjoint(takewhile(lambda argument: argument != "--", rest)):
         return answer(HELP.encode())
-    own = {"mcp": _serve, "demo": _demo, "hook": _hook, "config": _config}
+    own = {"mcp": _serve, "demo": _demo, "hook": _hook, "config": _config, "token": _token}
     if name in own:
         return own[name](rest)
     if name in COMMANDS_ON_ALL:
         from cavemem_mcp import commands
 
-        return commands.run(name, rest, _configured())
+        return commands.run(name, rest, functools.partial(_configured(), _home() / "mem"))
     return _debug(COMMANDS[name], rest)
 
 
 def _serve(arguments: Sequence[str]) -> int:
-    words, options = split(arguments, {"--transport": True, "--host": True, "--port": True})
+    words, options = split(arguments, {"--transport": True, **dict.fromkeys(FLAGS, True)})
     refuse_more(words)
-    kind = options.pop("--transport", "stdio")
+    kind = options.pop("--transport", None) or os.environ.get("CAVEMAN_TRANSPORT") or "stdio"
     if kind not in ("stdio", "streamable-http"):
         raise UsageError("--transport is stdio or streamable-http")
     if kind == "stdio" and options:
-        raise UsageError("--host and --port need --transport streamable-http")
-    host = options.get("--host", HOST_DEFAULT)
-    port = checked_integer("--port", options.get("--port", PORT_DEFAULT), maximum=PORT_MAX)
-    configured = _configured()
+        raise UsageError(f"{next(iter(options))} needs --transport streamable-http")
+    settings = http_settings(options, os.environ) if kind == "streamable-http" else None
+    configured = _configured(store_bytes_max=settings.max_store_bytes if settings else None)
     if kind == "stdio" and sys.stdin is not None and sys.stdin.isatty():
         say("cavemem: serving MCP on standard input and output; end it with Ctrl-D. For help run: cavemem help")
 
     gc.disable()  # the imports below leave hundreds of thousands of objects that all stay
     from cavemem_mcp import transport
 
+    if settings is not None:
+        from cavemem_mcp import http
+
+        gc.enable()
+        gc.freeze()
+        return http.serve_http(_home(), configured, settings)
     gc.enable()
     gc.freeze()
-    if kind == "stdio":
-        return transport.serve_stdio(configured)
-    return transport.serve_http(configured, host=host, port=port)
+    return transport.serve_stdio(functools.partial(configured, _home() / "mem"))
 
 
 def _demo(arguments: Sequence[str]) -> int:
@@ -241,12 +252,25 @@ def _config(arguments: Sequence[str]) -> int:
         recipes.Launch(
             command=[decoded("command", os.fsencode(word)) for word in command],
             environment={name: decoded(name, os.fsencode(value)) for name, value in settings.items()},
-            url=f"http://{HOST_DEFAULT}:{PORT_DEFAULT}/mcp",
+            url=f"http://{FLAGS['--host'].default}:{FLAGS['--port'].default}/mcp",
         )
     )
     status = answer(recipe.snippet.encode())
     say(recipe.advice)
     return status
+
+
+def _token(arguments: Sequence[str]) -> int:
+    words, options = split(arguments, {"--store": True, "--read-only": False})
+    if words[:1] != ["new"] or len(words) < 2:
+        raise UsageError("write: cavemem token new <name> [--store <name>] [--read-only]")
+    refuse_more(words[2:])
+    from cavemem_mcp import credentials
+
+    secret, credential = credentials.new_credential(
+        words[1], store=options.get("--store"), may_write="--read-only" not in options
+    )
+    return answer(f"{secret}\n\n{credential.as_toml()}".encode())
 
 
 def _debug(command: Command, arguments: Sequence[str]) -> int:
@@ -261,7 +285,7 @@ def _debug(command: Command, arguments: Sequence[str]) -> int:
     given = {name: decoded(name, os.fsencode(word)) for name, word in zip(names, words, strict=False)}
     if options:
         given["text"] = _standard_input()
-    memory = _configured()()
+    memory = _configured()(_home() / "mem")
     try:
         result = command.run(memory, given)
     finally:
@@ -280,11 +304,13 @@ def _home() -> Path:
     return home
 
 
-def _configured() -> Callable[[], Cavemem]:
-    """Return what opens the memory that the environment names."""
+def _configured(*, store_bytes_max: int | None = None) -> Callable[[Path], Cavemem]:
+    """Return what opens the memory in a folder, as the environment says."""
     bytes_max = os.environ.get("CAVEMAN_CCR_MAX_BYTES") or BYTES_MAX
     return functools.partial(
-        open_memory, _home() / "mem", recovery_bytes_max=checked_integer("CAVEMAN_CCR_MAX_BYTES", bytes_max)
+        open_memory,
+        recovery_bytes_max=checked_integer("CAVEMAN_CCR_MAX_BYTES", bytes_max),
+        store_bytes_max=store_bytes_max,
     )
 
 

@@ -4,6 +4,8 @@
 CaveError                     error_id                   exit code
 ├── InvalidArgumentsError     cave_invalid_arguments     1
 ├── MemoryTooLargeError       cave_memory_too_large      65
+├── ForbiddenError            cave_forbidden             1
+├── StoreFullError            cave_store_full            1
 ├── OperationFailedError      cave_<operation>_failed    1   (remember, recall, supersede, history, forget, recover)
 └── StoreError                cave_store_failed          1   (the service turns it into OperationFailedError)
 ```
@@ -51,6 +53,18 @@ class MemoryTooLargeError(CaveError):
 
     error_id = "cave_memory_too_large"
     exit_code = 65
+
+
+class ForbiddenError(CaveError):
+    """The caller may read and not write."""
+
+    error_id = "cave_forbidden"
+
+
+class StoreFullError(CaveError):
+    """The memories take as many bytes as they may; nothing was stored and nothing is lost."""
+
+    error_id = "cave_store_full"
 
 
 class OperationFailedError(CaveError):

@@ -6,8 +6,7 @@ Owns no transport and no judgement: a tool translates the wire's sentinels, call
 import functools
 import json
 import logging
-import threading
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, Final, Protocol, cast
 
@@ -15,6 +14,9 @@ import anyio
 import anyio.to_thread
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.server import CacheHint, MCPServer
+from mcp.server.auth.provider import TokenVerifier
+from mcp.server.auth.settings import AuthSettings
+from mcp.server.context import ServerMiddleware
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
@@ -23,10 +25,12 @@ from mcp.shared.message import SessionMessage
 from mcp_types import INVALID_PARAMS, CallToolResult, InputRequiredResult, TextContent, ToolAnnotations
 from pydantic import Field
 
-from cavemem_mcp import __version__, tokens
+from cavemem_mcp import __version__
+from cavemem_mcp.auth import refuse_readers
 from cavemem_mcp.errors import (
     INTERNAL_ERROR_ID,
     CaveError,
+    ForbiddenError,
     InvalidArgumentsError,
     Operation,
     OperationFailedError,
@@ -53,6 +57,7 @@ from cavemem_mcp.model import (
 )
 from cavemem_mcp.resources import ReadableServer
 from cavemem_mcp.service import Cavemem
+from cavemem_mcp.stores import MemoryOnDemand, MemorySource, StorePool
 
 INSTRUCTIONS: Final = """\
 Long-term memory of this user and their projects, kept on this machine across sessions. \
@@ -83,68 +88,18 @@ LISTS_TTL_MS: Final = 300_000
 logger = logging.getLogger(__name__)
 
 
-class MemoryOnDemand:
-    """The memory of one server: opened once, in a worker thread, and closed at the end.
-
-    Until it is open, and where it cannot be opened, the server still answers: a client that shows tool errors but no
-    log then says why nothing can be remembered, and a cause that goes away needs no restart.
-    """
-
-    def __init__(self, open_memory: Callable[[], Cavemem]) -> None:
-        self._open_memory = open_memory
-        self._lock = threading.Lock()
-        self._memory: Cavemem | None = None
-        self._is_closed = False
-
-    def get(self) -> Cavemem:
-        """Return the memory, opening it if need be.
-
-        Raises:
-            StoreError: It cannot be opened, or the server is ending.
-        """
-        with self._lock:
-            if self._is_closed:
-                raise StoreError("the server is shutting down; nothing was done: call again after it has restarted")
-            if self._memory is None:
-                self._memory = self._open_memory()
-            return self._memory
-
-    def open_ahead(self) -> None:
-        """Prepare what the first calls need, beside the handshake; a failure is logged here and reported to that call.
-
-        That is the open memory, the token vocabulary, and the index of what other programs wrote.
-        """
-        try:
-            memory = self.get()
-            tokens.count("")
-            memory.catch_up()
-        except CaveError as error:
-            if self._is_closed:  # the server ended meanwhile
-                return
-            logger.error("the memory cannot be opened: %s", error.message)  # noqa: TRY400  # expected, no traceback
-        except Exception as error:
-            logger.error("opening the memory failed unexpectedly: %s", origin_of(error))  # noqa: TRY400  # no message
-
-    def close(self) -> None:
-        """Close the memory; operations in progress finish first."""
-        with self._lock:
-            self._is_closed = True
-            if self._memory is not None:
-                self._memory.close()
-
-
 class _Result(Protocol):
     def as_json(self) -> Json: ...
 
 
-_Context = Context[MemoryOnDemand, Any]
+_Context = Context[MemorySource, Any]
 
 
-class CaveServer(ReadableServer[MemoryOnDemand]):
+class CaveServer(ReadableServer[MemorySource]):
     """The MCP server, with the contract's errors in place of the SDK's."""
 
     async def call_tool(
-        self, name: str, arguments: dict[str, Any], context: Context[MemoryOnDemand, Any] | None = None
+        self, name: str, arguments: dict[str, Any], context: Context[MemorySource, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
         """Check the arguments, call the tool, and turn every failure into an error result.
 
@@ -155,8 +110,10 @@ class CaveServer(ReadableServer[MemoryOnDemand]):
         if tool is None:
             raise MCPError(INVALID_PARAMS, f"Unknown tool; this server has {_listed(tool.name for tool in TOOLS)}")
         try:
+            if tool.annotations is not _READS:
+                refuse_readers()
             return await super().call_tool(name, checked_arguments(tool.parameters, arguments), context)
-        except InvalidArgumentsError as error:
+        except (ForbiddenError, InvalidArgumentsError) as error:
             return _error_result(error.as_json())
         except ToolError as wrapper:  # the SDK's, around whatever the tool raised
             return _failure(name, wrapper.__cause__ or wrapper)
@@ -171,12 +128,25 @@ class CaveServer(ReadableServer[MemoryOnDemand]):
         await server.run(incoming, outgoing, server.create_initialization_options())
 
 
-def build_server(open_memory: Callable[[], Cavemem]) -> CaveServer:
-    """Build the server. The memory is opened beside the handshake, not before it."""
+def build_server(
+    memories: Callable[[], Cavemem] | StorePool,
+    *,
+    auth: AuthSettings | None = None,
+    token_verifier: TokenVerifier | None = None,
+    middleware: Sequence[ServerMiddleware[Any]] = (),
+) -> CaveServer:
+    """Build the server. The memory is opened beside the handshake, not before it.
+
+    Args:
+        memories: Opens the one memory of all clients, or the stores of several.
+        auth: Where clients must say who they are, how; the SDK's.
+        token_verifier: Tells who they are.
+        middleware: Put around the handling of each message.
+    """
 
     @asynccontextmanager
-    async def lifespan(_: MCPServer[MemoryOnDemand]) -> AsyncGenerator[MemoryOnDemand]:
-        memory = MemoryOnDemand(open_memory)
+    async def lifespan(_: MCPServer[MemorySource]) -> AsyncGenerator[MemorySource]:
+        memory = memories if isinstance(memories, StorePool) else MemoryOnDemand(memories)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(anyio.to_thread.run_sync, memory.open_ahead)
             try:
@@ -193,6 +163,9 @@ def build_server(open_memory: Callable[[], Cavemem]) -> CaveServer:
         instructions=INSTRUCTIONS,
         tools=list(TOOLS),
         lifespan=lifespan,
+        auth=auth,
+        token_verifier=token_verifier,
+        middleware=middleware,
         log_level="WARNING",
         cache_hints={
             "tools/list": lists,
@@ -307,7 +280,9 @@ def _with_error_branch(operation: str, success: Json) -> Json:
     properties, required = cast("Json", success["properties"]), success["required"]
     ids = ["cave_invalid_arguments", f"cave_{operation}_failed", INTERNAL_ERROR_ID]
     if operation in {"remember", "supersede"}:
-        ids.insert(1, "cave_memory_too_large")
+        ids[1:1] = ["cave_memory_too_large", "cave_store_full"]
+    if operation in {"remember", "supersede", "forget"}:
+        ids.insert(1, "cave_forbidden")
     return {
         "type": "object",
         "properties": {**properties, "error": {"type": "string", "enum": ids}, "message": _STRING},

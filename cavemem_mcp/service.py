@@ -8,7 +8,14 @@ from contextlib import contextmanager
 from typing import Final
 
 from cavemem_mcp import bm25, packing, terms, tokens
-from cavemem_mcp.errors import CaveError, InvalidArgumentsError, Operation, OperationFailedError, StoreError
+from cavemem_mcp.errors import (
+    CaveError,
+    InvalidArgumentsError,
+    Operation,
+    OperationFailedError,
+    StoreError,
+    StoreFullError,
+)
 from cavemem_mcp.model import (
     LIMIT_DEFAULT,
     SCORE_THRESHOLD,
@@ -50,18 +57,27 @@ class Cavemem:
     """The memory: six operations over a store and a recovery store. Safe to call from several threads.
 
     Every operation raises `InvalidArgumentsError` for a bad argument, `OperationFailedError` when it cannot do what was
-    asked (nothing has changed then), and remember and supersede raise `MemoryTooLargeError`.
+    asked (nothing has changed then); remember and supersede raise `MemoryTooLargeError` and `StoreFullError`.
 
     Args:
         store: Where the memories are.
         recovery: Where originals of shortened hits are kept.
         clock: Nanoseconds since 1970, UTC.
+        store_bytes_max: Bytes that the memories may take (None: no bound); the last one may reach beyond.
     """
 
-    def __init__(self, store: Store, recovery: RecoveryStore, *, clock: Callable[[], int] = time.time_ns) -> None:
+    def __init__(
+        self,
+        store: Store,
+        recovery: RecoveryStore,
+        *,
+        clock: Callable[[], int] = time.time_ns,
+        store_bytes_max: int | None = None,
+    ) -> None:
         self._store = store
         self._recovery = recovery
         self._clock = clock
+        self._store_bytes_max = store_bytes_max
 
     @property
     def store(self) -> Store:
@@ -84,6 +100,8 @@ class Cavemem:
     ) -> Recall:
         """Return the best current memories, at most `limit`, within `token_budget` tokens (None: no cap)."""
         words = terms.query_terms(checked_string("query", query))
+        _check_least("limit", limit, 1)
+        _check_least("token_budget", token_budget, 1)
         with _failing_as("recall"):
             with self._store.read() as snapshot:
                 ranking = bm25.rank(snapshot, words, limit=limit, threshold=SCORE_THRESHOLD)
@@ -122,6 +140,8 @@ class Cavemem:
 
     def recover(self, handle: str, *, offset: int = 0, token_budget: int | None = None) -> Recovered:
         """Return the original behind a handle, or its page of at most `token_budget` tokens from byte `offset`."""
+        _check_least("offset", offset, 0)
+        _check_least("token_budget", token_budget, 1)
         original = self.original(handle)
         try:
             original.decode()
@@ -173,7 +193,7 @@ class Cavemem:
         stored = transaction.memory(wanted)
         if stored is None:
             memory = self._new_memory(text)
-            transaction.insert(memory)
+            self._insert(transaction, memory)
             return Remembered(id=memory.id, created_at=memory.created_at)
         if stored.text != text:
             raise _collision("remember", wanted)
@@ -207,8 +227,16 @@ class Cavemem:
                 "supersede", f"the new text is already stored as the {state} memory {taken.id}; forget that one first"
             )
         transaction.expire(target.id, valid_until=memory.valid_from, superseded_by=memory.id)
-        transaction.insert(memory)
+        self._insert(transaction, memory)
         return Superseded(id=memory.id, supersedes=target.id, created_at=memory.created_at)
+
+    def _insert(self, transaction: Transaction, memory: Memory) -> None:
+        if self._store_bytes_max is not None and transaction.bytes_used() >= self._store_bytes_max:
+            raise StoreFullError(
+                f"the memories take all of the {self._store_bytes_max} bytes that they may; nothing was stored and "
+                "nothing is lost: forget what is no longer needed, or have the limit raised"
+            )
+        transaction.insert(memory)
 
     def _new_memory(self, text: str, *, supersedes: str | None = None) -> Memory:
         now = timestamp(self._clock())
@@ -277,6 +305,12 @@ def _hit(packed: Packed) -> Hit:
     (id, score, original, _), shortened = packed
     handle = None if packed.is_whole else recovery_handle(original)
     return Hit(id=id, text=shortened.text, score=score, tokens_added=shortened.tokens, recovery_handle=handle)
+
+
+def _check_least(name: str, number: int | None, least: int) -> None:
+    """Refuse a number that means nothing here: the zeros of the wire are translated at the edges."""
+    if number is not None and number < least:
+        raise InvalidArgumentsError(f"{name}: must be {least} or more; None, where it is allowed, lifts a cap")
 
 
 @contextmanager

@@ -1,24 +1,18 @@
-"""How the server is reached: stdio and streamable HTTP, with their limits, and how it ends. Owns no tool."""
+"""How the server is reached over stdio, and how a server of either kind ends. Owns no tool."""
 
 import asyncio
-import ipaddress
 import json
 import logging
 import os
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from http import HTTPStatus
-from types import FrameType
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp.server.transport_security import TransportSecuritySettings
-from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp_types import (
     INVALID_REQUEST,
@@ -32,10 +26,7 @@ from mcp_types import (
     jsonrpc_message_adapter,
 )
 from pydantic import ValidationError
-from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cavemem_mcp.errors import InvalidArgumentsError
 from cavemem_mcp.lines import LINE_BYTES_MAX, claim_stdio, not_blocking, read_lines, write_line
 from cavemem_mcp.server import CaveServer, build_server
 from cavemem_mcp.service import Cavemem
@@ -49,13 +40,6 @@ FLUSH_SECONDS_MAX: Final = 0.5
 END_SECONDS_MAX: Final = 4.5
 """When an ending server stops waiting for anything; what is not committed by then has not happened."""
 
-HTTP_PATH: Final = "/mcp"
-HTTP_BODY_BYTES_MAX: Final = 2 * 1024 * 1024
-"""Largest request body: the largest memory fits with every character escaped."""
-HTTP_CONNECTIONS_MAX: Final = 512
-HTTP_KEEP_ALIVE_SECONDS: Final = 65
-"""Longer than clients keep idle connections, so that they do not send into one that is being closed."""
-
 
 def serve_stdio(open_memory: Callable[[], Cavemem]) -> int:
     """Serve one client over stdin and stdout until either ends or a signal arrives; return the exit code.
@@ -63,27 +47,11 @@ def serve_stdio(open_memory: Callable[[], Cavemem]) -> int:
     The process is expected to end after that: both descriptors stay diverted.
     """
     incoming, outgoing = claim_stdio()  # before the event loop opens descriptors of its own
-    _log_to_stderr()
+    log_to_stderr()
     return asyncio.run(_StdioSession(build_server(open_memory)).run(incoming, outgoing))
 
 
-def serve_http(open_memory: Callable[[], Cavemem], *, host: str, port: int) -> int:
-    """Serve clients over streamable HTTP at `/mcp` until a signal arrives; return the exit code.
-
-    Args:
-        open_memory: Called once, for all clients.
-        host: A name or address of this machine's loopback.
-        port: 0 takes a free one; the address served is printed on stderr.
-
-    Raises:
-        InvalidArgumentsError: The host is not loopback, or the port cannot be had.
-    """
-    _log_to_stderr()
-    with _listener(host, port) as listener:
-        return asyncio.run(_serve_http(build_server(open_memory), listener, host))
-
-
-class _Ending:
+class Ending:
     """The end of a server: the first signal asks for it, a second forces it, and whatever hangs cannot prevent it."""
 
     def __init__(self) -> None:
@@ -198,7 +166,7 @@ class _StdioSession:
 
     def __init__(self, server: CaveServer) -> None:
         self._server = server
-        self._ending = _Ending()
+        self._ending = Ending()
         self._in_flight = _InFlight()
         self._written = asyncio.Event()
 
@@ -277,138 +245,13 @@ class _StdioSession:
         self._ending.begin()
 
 
-async def _serve_http(server: CaveServer, listener: socket.socket, host: str) -> int:
-    import uvicorn
-
-    ending = _Ending()
-    address: str = listener.getsockname()[0]
-    port: int = listener.getsockname()[1]
-    url = f"http://{_bracketed(address)}:{port}{HTTP_PATH}"
-
-    class HttpServer(uvicorn.Server):
-        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-            ending.handle_signal(sig)
-            self.should_exit = True
-
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            _say(f"cavemem: serving MCP at {url}")
-
-    hosts = sorted({"127.0.0.1", "localhost", "[::1]", _bracketed(host), _bracketed(address)})
-    app = server.streamable_http_app(
-        streamable_http_path=HTTP_PATH,
-        json_response=True,
-        stateless_http=True,
-        max_request_body_size=HTTP_BODY_BYTES_MAX,
-        transport_security=TransportSecuritySettings(
-            allowed_hosts=[*hosts, *(f"{name}:*" for name in hosts)],
-            allowed_origins=[f"http://{name}{port}" for name in hosts for port in ("", ":*")],
-        ),
-    )
-    config = uvicorn.Config(
-        _answering_broken_text(app, server),
-        access_log=False,
-        limit_concurrency=HTTP_CONNECTIONS_MAX,
-        log_config=None,
-        log_level=logging.WARNING,
-        proxy_headers=False,
-        server_header=False,
-        timeout_graceful_shutdown=SETTLE_SECONDS_MAX,
-        timeout_keep_alive=HTTP_KEEP_ALIVE_SECONDS,
-        ws="none",
-    )
-    await HttpServer(config).serve(sockets=[listener])
-    return ending.exit_code
-
-
-def _answering_broken_text(app: ASGIApp, server: CaveServer) -> ASGIApp:
-    """Answer a call whose arguments hold half of a surrogate pair: the SDK's older path has only a 400 for it."""
-
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        chunks: list[bytes] = []
-        is_answered = False
-
-        async def receive_and_keep() -> Message:
-            message = await receive()
-            chunks.append(message.get("body", b""))
-            return message
-
-        async def send_or_replace(message: Message) -> None:
-            nonlocal is_answered
-            if message["type"] == "http.response.start" and message["status"] == HTTPStatus.BAD_REQUEST:
-                body = await _answer_to_broken_text(server, b"".join(chunks))
-                if body is not None:
-                    is_answered = True
-                    await Response(body, media_type="application/json")(scope, receive, send)
-            if not is_answered:
-                await send(message)
-
-        await app(scope, receive_and_keep, send_or_replace)
-
-    return answer
-
-
-async def _answer_to_broken_text(server: CaveServer, request: bytes) -> bytes | None:
-    """Return the answer to a tool call that holds half of a surrogate pair, and None for any other request."""
-    try:
-        message = parse_message(request)
-    except InvalidMessageError:
-        return None
-    if not isinstance(message, JSONRPCRequest) or message.method != "tools/call" or message.params is None:
-        return None
-    name, arguments = message.params.get("name"), message.params.get("arguments")
-    if not isinstance(name, str) or not isinstance(arguments, dict):
-        return None
-    try:
-        json.dumps(arguments, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        with suppress(MCPError):
-            refused = await server.call_tool(name, cast("dict[str, Any]", arguments))
-            result = refused.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"result_type"})
-            return encode_message(JSONRPCResponse(jsonrpc="2.0", id=message.id, result=result))
-    return None
-
-
-def _listener(host: str, port: int) -> socket.socket:
-    """Listen on a loopback address.
-
-    Raises:
-        InvalidArgumentsError: The host is not loopback, or the port cannot be had.
-    """
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise InvalidArgumentsError(f"host: {host} is not a known name or address; use 127.0.0.1") from error
-    if not all(ipaddress.ip_address(str(address[0])).is_loopback for *_, address in found):
-        raise InvalidArgumentsError(
-            f"host: {host} can be reached from other machines, and clients cannot be told apart yet; "
-            "use 127.0.0.1, and a tunnel of your own for agents elsewhere"
-        )
-    family, _, _, _, address = min(found)  # IPv4 first, where a name has both
-    # Named, because asyncio sends without Nagle's delay only then, and an answer leaves in two pieces: 40 ms of it.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen()
-    except OSError as error:
-        listener.close()
-        raise InvalidArgumentsError(
-            f"port: cannot listen on {host} port {port}: {error.strerror}; choose another port"
-        ) from error
-    return listener
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
-
-
-def _log_to_stderr() -> None:
+def log_to_stderr() -> None:
     """Send logs to stderr, where nothing has configured logging yet; the SDK would do so at a chattier level."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
 
 
-def _say(message: str) -> None:
+def say(message: str) -> None:
+    """Write a line to stderr, as long as somebody reads it."""
     with suppress(OSError):
         sys.stderr.write(message + "\n")
         sys.stderr.flush()

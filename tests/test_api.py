@@ -16,6 +16,7 @@ ROOT = Path(__file__).parent.parent
 PUBLIC = [
     "CaveError",
     "Cavemem",
+    "ForbiddenError",
     "Forgotten",
     "History",
     "Hit",
@@ -27,6 +28,7 @@ PUBLIC = [
     "Recovered",
     "Remembered",
     "StoreError",
+    "StoreFullError",
     "Superseded",
     "__version__",
     "open_memory",

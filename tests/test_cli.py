@@ -197,7 +197,7 @@ def test_failures_are_one_line_of_json_on_stderr(cavemem: CommandLine) -> None:
         (["mcp", "now"], "too many arguments"),
         (["mcp", "--transport"], "--transport needs a value"),
         (["mcp", "--transport", "sse"], "--transport is stdio or streamable-http"),
-        (["mcp", "--port", "8765"], "need --transport streamable-http"),
+        (["mcp", "--port", "8765"], "--port needs --transport streamable-http"),
         (["mcp", "--transport=streamable-http", "--host="], "--host needs a value"),
     ],
 )

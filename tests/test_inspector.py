@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from cavemem_mcp import cli
 from cavemem_mcp.errors import INTERNAL_ERROR_ID
 from cavemem_mcp.server import TOOLS
+from cavemem_mcp.settings import FLAGS
 
 ROOT = Path(__file__).parent.parent
 INSPECTOR = ROOT / "inspector"
@@ -19,6 +19,8 @@ SERVERS: dict[str, dict[str, Any]] = json.loads((INSPECTOR / "mcp.json").read_te
 
 NO_ARGUMENT_IS_SO_LARGE = "cave_memory_too_large"
 """The error that needs the web page: tests/peers/test_inspector_page.py."""
+
+HOST, PORT = FLAGS["--host"].default, FLAGS["--port"].default
 
 
 def test_the_readme_lists_every_session() -> None:
@@ -41,7 +43,7 @@ def test_every_error_that_a_tool_advertises_is_met() -> None:
 
 def test_the_configured_servers_are_ours_and_keep_out_of_the_users_memories() -> None:
     assert SERVERS["cavemem-stdio"]["env"] == {"CAVEMAN_HOME": "inspected"}
-    assert SERVERS["cavemem-http"]["url"] == f"http://{cli.HOST_DEFAULT}:{cli.PORT_DEFAULT}/mcp"
+    assert SERVERS["cavemem-http"]["url"] == f"http://{FLAGS['--host'].default}:{FLAGS['--port'].default}/mcp"
 
 
 @pytest.mark.parametrize("folder", ["inspector", "tests/peers"])

@@ -1,5 +1,6 @@
 """The README, the changelog and the registry entry say what is true: every example runs, every version is the same."""
 
+import configparser
 import json
 import os
 import re
@@ -16,6 +17,8 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from cavemem_mcp import __version__
+from cavemem_mcp.credentials import read_credentials
+from cavemem_mcp.settings import FLAGS, http_settings
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -80,9 +83,43 @@ async def _offers_the_tools(server: StdioServerParameters | str) -> bool:
 
 
 def test_every_example_is_of_a_kind_that_is_run() -> None:
-    assert {language for language, _ in EXAMPLES} == {"sh", "json", "python", "js"}
+    assert {language for language, _ in EXAMPLES} == {"", "ini", "js", "json", "nginx", "python", "sh", "toml"}
     assert (len(SET_UPS), len(SERVING), len(SESSIONS), len(PROGRAMS), len(CONFIGURATIONS)) == (2, 1, 2, 2, 4)
     assert (len(SCRIPTS), len(HOOKS)) == (1, 2)
+
+
+def _only(language: str) -> str:
+    (found,) = [text for kind, text in EXAMPLES if kind == language]
+    return found
+
+
+def test_the_token_file_of_the_example_is_one(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.toml"
+    path.touch(0o600)
+    path.write_text(_only("toml"))
+    (credential,) = read_credentials(path)
+    assert (credential.name, credential.store, credential.may_write) == ("laptop", "team", True)
+
+
+def test_the_service_starts_with_options_that_exist() -> None:
+    unit = configparser.ConfigParser(interpolation=None)
+    unit.read_string(_only("ini"))
+    program, command, *options = unit["Service"]["ExecStart"].split()
+    assert (Path(program).name, command, options[:2]) == ("cavemem", "mcp", ["--transport", "streamable-http"])
+    http_settings(dict(zip(options[2::2], options[3::2], strict=True)), {})
+    assert set(options[2::2]) <= set(FLAGS)
+    assert unit["Service"]["SuccessExitStatus"] == "143"
+
+
+def test_the_table_of_limits_has_every_limit_with_its_default() -> None:
+    table = README.partition("| option | default | beyond it |")[2].partition("\n\n")[0]
+    numbers = {
+        flag: setting for flag, setting in FLAGS.items() if isinstance(setting.default, int) and flag != "--port"
+    }
+    assert set(re.findall(r"`(--[\w-]+)`", table)) == set(numbers)
+    for flag, setting in numbers.items():
+        (row,) = [line for line in table.splitlines() if f"`{flag}`" in line]
+        assert re.search(rf"\b{setting.default}\b", row), row
 
 
 def test_continuous_integration_runs_the_two_commands() -> None:

@@ -16,12 +16,15 @@ from hypothesis import strategies as st
 from cavemem_mcp import cli
 from cavemem_mcp.integrations import recipes
 from cavemem_mcp.integrations.recipes import CLIENTS, NAME, Launch
+from cavemem_mcp.settings import FLAGS
 
 ROOT = Path(__file__).parent.parent
 URL = "http://127.0.0.1:8765/mcp"
 LAUNCH = Launch(command=["/opt/cave mem/cavemem", "mcp"], environment={}, url=URL)
 
 Finished = subprocess.CompletedProcess[str]
+
+HOST, PORT = FLAGS["--host"].default, FLAGS["--port"].default
 
 
 @pytest.fixture
@@ -129,5 +132,5 @@ def test_every_path_reads_back_from_toml(path: str) -> None:
 
 
 def test_the_address_is_the_one_that_is_served_by_default() -> None:
-    assert f"http://{cli.HOST_DEFAULT}:{cli.PORT_DEFAULT}/mcp" == URL
-    assert re.search(rf"--host {cli.HOST_DEFAULT}\] \[--port {cli.PORT_DEFAULT}\]", cli.HELP)
+    assert f"http://{FLAGS['--host'].default}:{FLAGS['--port'].default}/mcp" == URL
+    assert re.search(rf"--host {FLAGS['--host'].default}\] \[--port {FLAGS['--port'].default}\]", cli.HELP)

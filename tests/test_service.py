@@ -333,3 +333,17 @@ def test_a_forget_that_others_kept_from_scrubbing_is_finished_by_the_next_start(
         assert another.run("SELECT * FROM erasures") == []
     memory.close()
     assert b"harbour" not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
+
+
+def test_numbers_that_mean_nothing_are_refused(memory: Cavemem) -> None:
+    handle = recovery_handle(memory.remember("a fact") and "a fact")
+    calls: list[Callable[[], object]] = [
+        lambda: memory.recall("fact", limit=0),
+        lambda: memory.recall("fact", limit=-1),
+        lambda: memory.recall("fact", token_budget=0),
+        lambda: memory.recover(handle, offset=-1),
+        lambda: memory.recover(handle, token_budget=-5),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidArgumentsError, match="must be"):
+            call()

@@ -54,6 +54,10 @@ class Transaction(Protocol):
         """Remove a version, its index entries and every byte of its text."""
         ...
 
+    def bytes_used(self) -> int:
+        """Return the bytes that the memories and their index take; what deletions freed does not count."""
+        ...
+
     def note_erasure(self, handle: str) -> None:
         """Note, with the deletion, that the original behind a handle must leave the recovery store too."""
         ...

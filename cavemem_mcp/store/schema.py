@@ -1,6 +1,6 @@
 """The layout of `mem.db` and how older stores get there. Knows tables; runs no operation.
 
-`memories` is shared with other programs. What begins with `idx_` is the index of its current rows (INDEX.md), and
+`memories` is shared with other programs. What begins with `idx_` is the index of its current rows, and
 `erasures` holds the handles of deletions that are not finished.
 """
 

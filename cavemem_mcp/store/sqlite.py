@@ -94,6 +94,12 @@ class SqliteTransaction:
         if self._connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_stat4'").get:
             self._connection.execute("DELETE FROM sqlite_stat4")  # samples of index keys, made by ANALYZE: whole terms
 
+    def bytes_used(self) -> int:
+        pages, free, page_bytes = (
+            self._connection.pragma(name) for name in ("page_count", "freelist_count", "page_size")
+        )
+        return (pages - free) * page_bytes
+
     def note_erasure(self, handle: str) -> None:
         scrub.note(self._connection, (handle,))
 

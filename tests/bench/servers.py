@@ -5,6 +5,8 @@ memory that does nothing: what a call costs before anything is recalled.
 """
 
 import sys
+import tempfile
+from pathlib import Path
 
 from mcp.server import MCPServer
 
@@ -23,7 +25,8 @@ def bare() -> None:
 
 def without_memory(kind: str) -> int:
     """Serve the product's tools over a memory that finds nothing."""
-    from cavemem_mcp import Cavemem, Recall, transport
+    from cavemem_mcp import Cavemem, Recall, http, transport
+    from cavemem_mcp.settings import http_settings
 
     class Nothing(Cavemem):
         def __init__(self) -> None:
@@ -40,7 +43,9 @@ def without_memory(kind: str) -> int:
 
     if kind == "stdio":
         return transport.serve_stdio(Nothing)
-    return transport.serve_http(Nothing, host="127.0.0.1", port=0)
+    quiet = http_settings({"--port": "0", "--log-level": "warning"}, {})
+    with tempfile.TemporaryDirectory() as home:
+        return http.serve_http(Path(home), lambda folder: Nothing(), quiet)
 
 
 if __name__ == "__main__":

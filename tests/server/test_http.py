@@ -12,8 +12,9 @@ import pytest
 from mcp import Client
 
 from cavemem_mcp import InvalidArgumentsError, open_memory
+from cavemem_mcp.http import listener, serve_http
 from cavemem_mcp.model import memory_id
-from cavemem_mcp.transport import HTTP_BODY_BYTES_MAX, _listener, serve_http
+from cavemem_mcp.settings import HttpSettings, http_settings
 from tests.server.answers import Era, answer, refusal
 from tests.server.processes import (
     FACT,
@@ -66,7 +67,7 @@ def test_another_origin_is_refused(shared_server: HttpServer, origin: str) -> No
 
 
 def test_a_body_above_the_limit_is_refused_and_the_largest_memory_is_not(shared_server: HttpServer) -> None:
-    assert shared_server.post(b" " * (HTTP_BODY_BYTES_MAX + 1))[0] == 413
+    assert shared_server.post(b" " * (HttpSettings.max_body_bytes + 1))[0] == 413
     request = json.dumps(call("remember", {"text": "here"})).replace("here", "\\u0041" * 262_144)
     status, body = shared_server.post(request.encode())
     assert status == 200
@@ -112,7 +113,7 @@ def test_what_is_no_message_is_a_bad_request_and_the_server_lives_on(shared_serv
 )  # to be refused
 def test_an_address_that_is_not_loopback_is_refused(folder: Path, host: str) -> None:
     with pytest.raises(InvalidArgumentsError, match=r"^host: .* use 127\.0\.0\.1"):
-        serve_http(lambda: open_memory(folder), host=host, port=0)
+        serve_http(folder, open_memory, HttpSettings(host=host, port=0))
     assert not folder.exists()
 
 
@@ -187,5 +188,5 @@ def test_a_second_signal_ends_the_server_at_once(server: HttpServer, tmp_path: P
 
 
 def test_answers_are_sent_without_delay() -> None:
-    with closing(_listener("127.0.0.1", 0)) as listener:
-        assert listener.proto == socket.IPPROTO_TCP, "asyncio sets TCP_NODELAY on no other"
+    with closing(listener(http_settings({"--port": "0"}, {}))) as listening:
+        assert listening.proto == socket.IPPROTO_TCP, "asyncio sets TCP_NODELAY on no other"

@@ -58,10 +58,12 @@ async def test_input_schemas_are_plain_enough_for_every_client(client: Client) -
 async def test_every_output_schema_admits_the_errors_of_its_tool_and_no_other(client: Client) -> None:
     for tool in (await _listed(client))["tools"]:
         operation = tool["name"].removeprefix("cavemem_")
-        large = ["cave_memory_too_large"] if operation in {"remember", "supersede"} else []
+        forbidden = ["cave_forbidden"] if operation in {"remember", "supersede", "forget"} else []
+        large = ["cave_memory_too_large", "cave_store_full"] if operation in {"remember", "supersede"} else []
         assert tool["outputSchema"]["type"] == "object"
         assert tool["outputSchema"]["properties"]["error"]["enum"] == [
             "cave_invalid_arguments",
+            *forbidden,
             *large,
             f"cave_{operation}_failed",
             "cave_internal_error",

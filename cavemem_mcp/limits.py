@@ -1,0 +1,212 @@
+"""What one client, or all together, may ask of the HTTP server: requests at once, requests a second, time to send."""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Final, cast
+
+import anyio
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+from cavemem_mcp.auth import principal_of
+
+BUCKETS_MAX: Final = 10_000
+"""Principals whose rate is remembered; whoever was quiet for longest is forgotten first, and starts afresh."""
+
+
+class RequestRate:
+    """A token bucket for each principal: `burst` requests at once, refilled at `per_second`."""
+
+    def __init__(self, *, per_second: int, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_second = per_second
+        self._burst = burst
+        self._clock = clock
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, name: str) -> float:
+        """Take one request out of a principal's bucket; return 0, or the seconds until there is one."""
+        now = self._clock()
+        left, filled_at = self._buckets.pop(name, (float(self._burst), now))
+        left = min(self._burst, left + (now - filled_at) * self._per_second)
+        is_allowed = left >= 1
+        self._buckets[name] = (left - is_allowed, now)
+        if len(self._buckets) > BUCKETS_MAX:
+            self._buckets.popitem(last=False)
+        return 0 if is_allowed else (1 - left) / self._per_second
+
+
+class RateLimit:
+    """Refuses what a principal asks above its rate; what comes without one is not limited."""
+
+    def __init__(self, app: ASGIApp, rate: RequestRate) -> None:
+        self._app = app
+        self._rate = rate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        principal = principal_of(scope)
+        wait = self._rate.take(principal.client_id) if principal is not None else 0
+        if wait:
+            refusal = refused(
+                HTTPStatus.TOO_MANY_REQUESTS, "too many requests; wait", {"Retry-After": str(int(wait) + 1)}
+            )
+            await refusal(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+class ConcurrencyLimit:
+    """Refuses requests while too many are being answered. A stream of events that is open no longer counts."""
+
+    def __init__(self, app: ASGIApp, requests_max: int) -> None:
+        self._app = app
+        self._free = requests_max
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if not self._free:
+            await refused(HTTPStatus.SERVICE_UNAVAILABLE, "the server is busy; wait", {"Retry-After": "1"})(
+                scope, receive, send
+            )
+            return
+        self._free -= 1
+        is_counted = True
+
+        async def send_counted(message: Message) -> None:
+            nonlocal is_counted
+            if is_counted and is_start_of_stream(message):
+                is_counted = False
+                self._free += 1
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_counted)
+        finally:
+            self._free += is_counted
+
+
+class BodyTimeLimit:
+    """Refuses a request whose body does not arrive in time."""
+
+    def __init__(self, app: ASGIApp, seconds_max: float) -> None:
+        self._app = app
+        self._seconds_max = seconds_max
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        deadline = anyio.current_time() + self._seconds_max
+        is_complete = scope["type"] != "http"
+        is_late = False
+
+        async def receive_in_time() -> Message:
+            nonlocal is_complete, is_late
+            if is_complete:
+                return await receive()
+            is_late = True
+            with anyio.fail_after(deadline - anyio.current_time()):
+                message = await receive()
+            is_late = False
+            is_complete = not message.get("more_body", False)
+            return message
+
+        try:
+            await self._app(scope, receive_in_time, send)
+        except TimeoutError:
+            if not is_late:
+                raise
+            await refused(HTTPStatus.REQUEST_TIMEOUT, "the body did not arrive in time", {"Connection": "close"})(
+                scope, receive, send
+            )
+
+
+class PatientProtocol(H11Protocol):
+    """uvicorn's HTTP/1.1, closing the connection when a request's head, or the reading of an answer, takes too long.
+
+    uvicorn itself times only the pause between requests, and any byte ends that.
+    """
+
+    header_seconds_max: float
+    answer_seconds_max: float
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """Begin to wait for the first request."""
+        super().connection_made(transport)
+        self._waiting: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        """Begin to wait for the rest of a request's head when its first byte is there, and stop when all is."""
+        if self._is_between_requests():
+            self._wait()
+        super().data_received(data)
+        if not self._is_between_requests():
+            self._stop_waiting()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop waiting."""
+        self._stop_waiting()
+        if self._unread is not None:
+            self._unread.cancel()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Begin to wait for the client to read."""
+        super().pause_writing()
+        self._unread = self.loop.call_later(self.answer_seconds_max, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Stop waiting for the client to read."""
+        super().resume_writing()
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
+    def on_response_complete(self) -> None:
+        """Wait for what was sent of a next request already; uvicorn itself waits for its first byte."""
+        super().on_response_complete()
+        if self._is_between_requests() and self.conn.trailing_data[0]:
+            self._wait()
+
+    def _is_between_requests(self) -> bool:
+        cycle = cast("RequestResponseCycle | None", self.cycle)  # None at first, whatever its annotation says
+        return cycle is None or cycle.response_complete
+
+    def _wait(self) -> None:
+        if self._waiting is None:
+            self._waiting = self.loop.call_later(self.header_seconds_max, self._give_up)
+
+    def _stop_waiting(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
+    def _give_up(self) -> None:
+        self._waiting = None
+        if not self.transport.is_closing():
+            self.transport.close()
+
+
+def patient_protocol(*, header_seconds_max: float, answer_seconds_max: float) -> type[PatientProtocol]:
+    """Return the protocol with its times; uvicorn makes the instances."""
+    times = {"header_seconds_max": header_seconds_max, "answer_seconds_max": answer_seconds_max}
+    return type("PatientProtocol", (PatientProtocol,), times)
+
+
+def refused(status: HTTPStatus, reason: str, headers: Mapping[str, str] | None = None) -> ASGIApp:
+    """Return the answer to a request that is not served."""
+    return PlainTextResponse(reason + "\n", status_code=status, headers=dict(headers or {}))
+
+
+def is_start_of_stream(message: Message) -> bool:
+    """Return whether a message of ASGI begins an answer that is a stream of events."""
+    return message["type"] == "http.response.start" and any(
+        name.lower() == b"content-type" and value.startswith(b"text/event-stream") for name, value in message["headers"]
+    )
