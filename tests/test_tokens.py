@@ -18,6 +18,11 @@ def test_a_head_never_holds_part_of_a_character() -> None:
     assert tokens.head("🧠 brain", 3) == "🧠"
 
 
+def test_a_head_uses_nearly_all_of_the_budget() -> None:
+    text = "the quay crane moved container 7919 and another one " * 200
+    assert [tokens.count(tokens.head(text, budget)) for budget in (1, 21, 500)] == [1, 21, 500]
+
+
 def test_a_text_that_fits_is_its_own_head() -> None:
     assert tokens.head("hello world", 2) == "hello world"
     assert tokens.head("hello world", 0) == ""
