@@ -5,8 +5,8 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -62,41 +62,10 @@ async def stdio_client(home: Path, era: Era = "auto") -> AsyncGenerator[Client]:
         yield client
 
 
-@contextmanager
-def http_server(home: Path) -> Generator[str]:
-    """Start the real HTTP server on a free port and yield its URL."""
-    process = subprocess.Popen(
-        command("mcp", "--transport", "streamable-http", "--host", "127.0.0.1", "--port", "0"),
-        env=environment(home),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
-    try:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if b"http://" in line:
-                yield line[line.index(b"http://") :].split()[0].decode()
-                break
-        else:
-            raise AssertionError("the server ended before it listened")
-    finally:
-        process.terminate()
-        process.communicate(timeout=10)
-
-
 def free_port() -> int:
     """Return a port of this machine that nobody listens on just now."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return listener.getsockname()[1]
-
-
-@asynccontextmanager
-async def http_client(home: Path, era: Era = "auto") -> AsyncGenerator[Client]:
-    """Start the real HTTP server and connect the SDK's client to it."""
-    with http_server(home) as url:
-        async with Client(url, mode=era, read_timeout_seconds=CALL_SECONDS_MAX) as client:
-            yield client
 
 
 async def answer(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ def _csv_rows(text: str, delimiter: str) -> list[list[str]]:
 
 @inputs.checked
 @given(inputs.record_lists, st.sampled_from([None, 1, 2]), st.booleans())
-def test_records_are_read_back(rows: list[dict[str, object]], indent: int | None, inside: bool) -> None:  # noqa: FBT001
+def test_records_are_read_back(rows: list[dict[str, object]], indent: int | None, inside: bool) -> None:  # noqa: FBT001 - drawn
     value = {"total": 3, "data": {"a.b": rows}} if inside else rows
     text = json.dumps(value, indent=indent)
     source = Source(text)
