@@ -5,7 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cavemem_mcp import bm25, packing, terms, tokens
 from cavemem_mcp.errors import (
@@ -39,6 +39,9 @@ from cavemem_mcp.model import (
 from cavemem_mcp.packing import Packed, Ranked, Shortened
 from cavemem_mcp.recovery import Original, RecoveryStore
 from cavemem_mcp.store import Snapshot, Store, Transaction
+
+if TYPE_CHECKING:
+    from cavemem_mcp import engine
 
 CHAIN_LENGTH_MAX: Final = 1_000_000
 """Versions that history follows before it calls a chain cyclic."""
@@ -284,13 +287,16 @@ class _Shortening:
 
     def __init__(self, query_terms: Sequence[str]) -> None:
         self._query_terms = query_terms
+        self._latest: engine.Compressible | None = None  # an oversized first hit is asked for again, with a budget
 
     def __call__(self, text: str, token_budget: int | None = None, /) -> Shortened:
         if token_budget is None and (whole := _whole(text)).tokens <= WHOLE_TOKENS_MAX:
             return whole
         from cavemem_mcp import engine  # takes a while to load, and most memories do not need it
 
-        made = engine.compress(text, query_terms=self._query_terms, token_budget=token_budget)
+        if self._latest is None or self._latest.text is not text:
+            self._latest = engine.Compressible(text, self._query_terms)
+        made = self._latest.compressed(token_budget)
         if token_budget is None and made.tokens_before - made.tokens_after < HANDLE_TOKENS:
             return Shortened(text, made.tokens_before, made.tokens_before, made.content_type, "none")
         return Shortened(made.text, made.tokens_after, made.tokens_before, made.content_type, made.method)

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from cavemem_mcp import tokens
@@ -50,39 +51,47 @@ def compress(text: str, *, query_terms: Sequence[str] = (), token_budget: int | 
         query_terms: Terms as `terms.query_terms` makes them; without them a budget keeps the start.
         token_budget: Most tokens that the result may cost; None is no cap.
     """
-    before = tokens.count(text)
-    content_type, form = _structural(text, query_terms)
-    fits = token_budget is None or before <= token_budget
-    if not (form.needs_budget and fits):
-        after = tokens.count(form.text)
-        cheaper = after <= before * (1 - SAVING_MIN) and _is_stable(form, query_terms)
-        if cheaper and (token_budget is None or after <= token_budget):
-            return Compressed(
-                text=form.text,
-                content_type=content_type,
-                method=form.method,
-                tokens_before=before,
-                tokens_after=after,
-                lossless=form.lossless,
-            )
-    if token_budget is None or fits:
+    return Compressible(text, query_terms).compressed(token_budget)
+
+
+class Compressible:
+    """A text and its form for one query, which is worked out once for all budgets."""
+
+    def __init__(self, text: str, query_terms: Sequence[str] = ()) -> None:
+        """Take the arguments of `compress`."""
+        self.text = text
+        self._query_terms = query_terms
+        self._before = tokens.count(text)
+        self._content_type, self._form = _structural(text, query_terms)
+
+    def compressed(self, token_budget: int | None = None) -> Compressed:
+        """Return what `compress` returns for this budget."""
+        fits = token_budget is None or self._before <= token_budget
+        if not (self._form.needs_budget and fits):
+            after = self._cheaper_tokens
+            if after is not None and (token_budget is None or after <= token_budget):
+                return self._made(self._form.text, self._form.method, after, lossless=self._form.lossless)
+        if token_budget is None or fits:
+            return self._made(self.text, "none", self._before, lossless=True)
+        focused = _focused(self.text, self._form, self._query_terms, token_budget)
+        return self._made(focused, "focus", tokens.count(focused), lossless=False)
+
+    @cached_property
+    def _cheaper_tokens(self) -> int | None:
+        """What the form costs, if it saves enough and would stay as it is."""
+        after = tokens.count(self._form.text)
+        is_cheaper = after <= self._before * (1 - SAVING_MIN) and _is_stable(self._form, self._query_terms)
+        return after if is_cheaper else None
+
+    def _made(self, text: str, method: str, after: int, *, lossless: bool) -> Compressed:
         return Compressed(
             text=text,
-            content_type=content_type,
-            method="none",
-            tokens_before=before,
-            tokens_after=before,
-            lossless=True,
+            content_type=self._content_type,
+            method=method,
+            tokens_before=self._before,
+            tokens_after=after,
+            lossless=lossless,
         )
-    focused = _focused(text, form, query_terms, token_budget)
-    return Compressed(
-        text=focused,
-        content_type=content_type,
-        method="focus",
-        tokens_before=before,
-        tokens_after=tokens.count(focused),
-        lossless=False,
-    )
 
 
 def _structural(text: str, query_terms: Sequence[str]) -> tuple[str, Form]:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cavemem_mcp import tokens
-from cavemem_mcp.engine import compress, detect
+from cavemem_mcp.engine import Compressible, compress, detect
 from cavemem_mcp.engine.units import Form, Source
 from cavemem_mcp.terms import query_terms
 from tests.engine import inputs
@@ -55,6 +55,16 @@ def test_compressing_a_result_again_returns_it(text: str, query: tuple[str, ...]
 def test_the_same_call_gives_the_same_result(text: str, query: tuple[str, ...], budget: int | None) -> None:
     first = compress(text, query_terms=query, token_budget=budget)
     assert compress(text, query_terms=list(query), token_budget=budget) == first
+
+
+@inputs.checked
+@given(inputs.texts(), queries, st.lists(budgets, min_size=2, max_size=3))
+def test_a_text_asked_for_with_one_budget_after_another_gives_what_each_gives_alone(
+    text: str, query: tuple[str, ...], in_turn: list[int | None]
+) -> None:
+    compressible = Compressible(text, query)
+    for budget in in_turn:
+        assert compressible.compressed(budget) == compress(text, query_terms=query, token_budget=budget)
 
 
 def test_another_process_with_another_hash_seed_and_locale_gives_the_same_bytes() -> None:
