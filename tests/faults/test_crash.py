@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
@@ -31,7 +32,9 @@ with ThreadPoolExecutor(8) as callers:
 
 
 @pytest.mark.parametrize("acknowledged_min", [1, 37, 150])
-def test_an_acknowledged_memory_survives_the_kill_of_its_writer(tmp_path: Path, acknowledged_min: int) -> None:
+def test_an_acknowledged_memory_survives_the_kill_of_its_writer(
+    tmp_path: Path, acknowledged_min: int, figures: Counter[str]
+) -> None:
     folder = tmp_path / "mem"
     writer = subprocess.Popen([sys.executable, "-c", WRITER, str(folder)], stdout=subprocess.PIPE)
     assert writer.stdout is not None
@@ -44,3 +47,5 @@ def test_an_acknowledged_memory_survives_the_kill_of_its_writer(tmp_path: Path, 
             assert memory.history(id).history[0].id == id
         found = memory.recall("caller3 fact0 quay", limit=1000, token_budget=None)
         assert found.hits or acknowledged_min == 1
+    figures["writers killed"] += 1
+    figures["acknowledged writes checked after a kill"] += len(acknowledged)
