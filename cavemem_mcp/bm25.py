@@ -29,6 +29,8 @@ _SLACK: Final = 1 - 1e-9
 """Factor on every bar: nothing that could tie with it in canonical arithmetic is left out."""
 _READ_WHOLE: Final = 100
 """Terms with fewer postings are read at once: leaving some out would cost more than reading them."""
+_SATURATIONS_MAX: Final = 1 << 14
+"""Different second halves of postings in one table, about 2 MiB."""
 _KEPT_MAX: Final = 2000
 """Postings of one reading that are kept; of more, those of the few documents that remain are read again."""
 
@@ -137,7 +139,7 @@ def rank(facts: Facts, terms: Sequence[str], *, limit: int, threshold: float) ->
     if not frequencies:
         return Ranking((), more=False)
     documents, length_sum = facts.totals()
-    saturation = _Saturation(length_sum / documents)
+    saturation = _saturation(length_sum / documents)
     words = [
         _Word(term, frequencies[term], inverse_document_frequency(documents, frequencies[term]), saturation)
         for term in terms
@@ -158,6 +160,12 @@ def rank(facts: Facts, terms: Sequence[str], *, limit: int, threshold: float) ->
     return Ranking(tuple([Scored(id, -score) for score, id in best]), more=more)
 
 
+@functools.lru_cache(maxsize=4)
+def _saturation(average_length: float) -> "_Saturation":
+    """Return the table for an average length; until the next write it serves all queries."""
+    return _Saturation(average_length)
+
+
 class _Saturation(dict[int, float]):
     """What a term of idf 1 adds, but for rounding, by the second half of the posting; computed on first sight."""
 
@@ -168,6 +176,8 @@ class _Saturation(dict[int, float]):
         self._per_length = K1 * B / average_length
 
     def __missing__(self, occurrence: int) -> float:
+        if len(self) >= _SATURATIONS_MAX:
+            self.clear()
         frequency, length = occurrence >> LENGTH_BITS, occurrence & _LENGTH_MASK
         added = self[occurrence] = frequency * (K1 + 1) / (frequency + self._constant + self._per_length * length)
         return added
