@@ -290,12 +290,12 @@ class _Shortening:
         self._latest: engine.Compressible | None = None  # an oversized first hit is asked for again, with a budget
 
     def __call__(self, text: str, token_budget: int | None = None, /) -> Shortened:
-        if token_budget is None and (whole := _whole(text)).tokens <= WHOLE_TOKENS_MAX:
-            return whole
-        from cavemem_mcp import engine  # takes a while to load, and most memories do not need it
-
         if self._latest is None or self._latest.text is not text:
-            self._latest = engine.Compressible(text, self._query_terms)
+            if (whole := _whole(text)).tokens <= WHOLE_TOKENS_MAX and token_budget is None:
+                return whole
+            from cavemem_mcp import engine  # takes a while to load, and most memories do not need it
+
+            self._latest = engine.Compressible(text, self._query_terms, tokens_before=whole.tokens)
         made = self._latest.compressed(token_budget)
         if token_budget is None and made.tokens_before - made.tokens_after < HANDLE_TOKENS:
             return Shortened(text, made.tokens_before, made.tokens_before, made.content_type, "none")

@@ -57,11 +57,11 @@ def compress(text: str, *, query_terms: Sequence[str] = (), token_budget: int | 
 class Compressible:
     """A text and its form for one query, which is worked out once for all budgets."""
 
-    def __init__(self, text: str, query_terms: Sequence[str] = ()) -> None:
-        """Take the arguments of `compress`."""
+    def __init__(self, text: str, query_terms: Sequence[str] = (), *, tokens_before: int | None = None) -> None:
+        """Take the arguments of `compress`, and what the text costs if that is known."""
         self.text = text
         self._query_terms = query_terms
-        self._before = tokens.count(text)
+        self._before = tokens.count(text) if tokens_before is None else tokens_before
         self._content_type, self._form = _structural(text, query_terms)
 
     def compressed(self, token_budget: int | None = None) -> Compressed:
@@ -79,6 +79,8 @@ class Compressible:
     @cached_property
     def _cheaper_tokens(self) -> int | None:
         """What the form costs, if it saves enough and would stay as it is."""
+        if self._form.text == self.text:
+            return None
         after = tokens.count(self._form.text)
         is_cheaper = after <= self._before * (1 - SAVING_MIN) and _is_stable(self._form, self._query_terms)
         return after if is_cheaper else None

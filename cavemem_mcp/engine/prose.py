@@ -32,9 +32,10 @@ def form(source: Source, _query_terms: Sequence[str]) -> Form:
         else:
             shown.append(lines[row])
         row += 1
-    legend = f"{MARK}{len(dropped)} blank or rule lines · {source.cost(dropped)} tok]"
+    if dropped:
+        shown.insert(0, f"{MARK}{len(dropped)} blank or rule lines · {source.cost(dropped)} tok]")
     return Form(
-        text="\n".join([*([legend] if dropped else []), *shown]),
+        text="\n".join(shown),
         method="lines",
         source=source,
         lossless=not dropped,

@@ -109,15 +109,18 @@ async def http(way: str, home: Path) -> AsyncGenerator[Sequence[Ask]]:
             line = await process.stderr.readline()
             assert line, "the server ended before it listened"
         address = line.partition(b"http://")[2].partition(b"/")[0].decode()
-        yield [await _connection(address, stack) for _ in range(max(CLIENTS))]
+        yield [_connection(address, stack) for _ in range(max(CLIENTS))]
 
 
-async def _connection(address: str, stack: AsyncExitStack) -> Ask:
+def _connection(address: str, stack: AsyncExitStack) -> Ask:
     host, _, port = address.partition(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    stack.callback(writer.close)
+    opened: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def ask(query: str) -> object:
+        if not opened:  # not before it is used: silent connections are closed
+            opened.append(await asyncio.open_connection(host, int(port)))
+            stack.callback(opened[0][1].close)
+        reader, writer = opened[0]
         body = _recall(1, query)
         head = (
             f"POST /mcp HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n"
