@@ -181,11 +181,13 @@ class ReadableServer(MCPServer[Source]):
         wanted = [argument.name for argument in prompt.arguments or ()]
         if not given.keys() <= set(wanted):
             raise MCPError(INVALID_PARAMS, f"Unknown argument; {name} takes {', '.join(wanted) or 'none'}")
+        if not given.keys() >= set(wanted):
+            raise MCPError(INVALID_PARAMS, f"{', '.join(wanted)}: required argument is missing; say what to look for")
         if not wanted:
             text = REMEMBER_THIS_SESSION
         else:
             try:
-                text = WHAT_DO_YOU_KNOW.format(topic=checked_nonblank("topic", given.get("topic", "")).strip())
+                text = WHAT_DO_YOU_KNOW.format(topic=checked_nonblank("topic", given["topic"]).strip())
             except InvalidArgumentsError as error:
                 raise MCPError(INVALID_PARAMS, error.message) from None
         message = PromptMessage(role="user", content=TextContent(type="text", text=text))

@@ -207,4 +207,5 @@ async def test_a_prompt_that_cannot_be_given_is_a_protocol_error_without_a_trace
         await client.get_prompt(name, arguments)
     assert raised.value.code == -32602
     assert SECRET not in raised.value.message
+    assert ("is missing" in raised.value.message) is (name == "what_do_you_know" and not arguments)
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
