@@ -6,7 +6,6 @@ The public names load on first use, so that importing the package costs nothing.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cavemem_mcp.cli import open_memory
     from cavemem_mcp.errors import (
         CaveError,
         ForbiddenError,
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
         StoreFullError,
     )
     from cavemem_mcp.model import Forgotten, History, Hit, Memory, Recall, Recovered, Remembered, Superseded
-    from cavemem_mcp.service import Cavemem
+    from cavemem_mcp.service import Cavemem, open_memory
 
 __version__ = "0.1.0"
 
@@ -48,7 +47,7 @@ def __getattr__(name: str) -> object:
     if name in __all__:
         from importlib import import_module
 
-        for home in ("errors", "model", "service", "cli"):
+        for home in ("errors", "model", "service"):
             members = vars(import_module(f"{__name__}.{home}"))
             if name in members:
                 return members[name]

@@ -27,10 +27,9 @@ from cavemem_mcp.model import (
     checked_integer,
     limit_from_wire,
 )
-from cavemem_mcp.recovery import BYTES_MAX, RecoveryStore
-from cavemem_mcp.service import Cavemem
+from cavemem_mcp.recovery import BYTES_MAX
+from cavemem_mcp.service import Cavemem, open_memory
 from cavemem_mcp.settings import FLAGS, help_lines, http_settings
-from cavemem_mcp.store import open_store
 
 SETTINGS: Final = ("CAVEMAN_HOME", "CAVEMAN_CCR_MAX_BYTES")
 """The environment variables that every command reads."""
@@ -141,33 +140,6 @@ def main() -> int:
         logger.exception("the command failed unexpectedly")
         say(line({"error": INTERNAL_ERROR_ID, "message": "a defect of cavemem; its traceback is above"}))
         return 1
-
-
-def open_memory(
-    folder: str | Path, *, recovery_bytes_max: int = BYTES_MAX, store_bytes_max: int | None = None
-) -> Cavemem:
-    """Open the memory in a folder, making the folder where it is missing.
-
-    Args:
-        folder: Holds the memories and the originals of shortened hits, and nothing else.
-        recovery_bytes_max: Size that the kept originals may reach.
-        store_bytes_max: Size that the memories may reach; None for no bound.
-
-    Raises:
-        StoreError: The files cannot be used as they are.
-    """
-    folder = Path(folder)
-    store = open_store(folder)
-    try:
-        memory = Cavemem(store, RecoveryStore(folder, bytes_max=recovery_bytes_max), store_bytes_max=store_bytes_max)
-    except BaseException:
-        store.close()
-        raise
-    try:
-        memory.finish_erasures()
-    except StoreError as error:
-        logger.warning("what was forgotten is not erased everywhere yet: %s", error.message)
-    return memory
 
 
 def _run(arguments: Sequence[str]) -> int:

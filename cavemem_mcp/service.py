@@ -5,6 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cavemem_mcp import bm25, packing, terms, tokens
@@ -37,8 +38,8 @@ from cavemem_mcp.model import (
     timestamp,
 )
 from cavemem_mcp.packing import Packed, Ranked, Shortened
-from cavemem_mcp.recovery import Original, RecoveryStore
-from cavemem_mcp.store import Snapshot, Store, Transaction
+from cavemem_mcp.recovery import BYTES_MAX, Original, RecoveryStore
+from cavemem_mcp.store import Snapshot, Store, Transaction, open_store
 
 if TYPE_CHECKING:
     from cavemem_mcp import engine
@@ -272,6 +273,33 @@ class Cavemem:
         if memory is None or recovery_handle(memory.text) != handle:
             return None
         return memory.text.encode()
+
+
+def open_memory(
+    folder: str | Path, *, recovery_bytes_max: int = BYTES_MAX, store_bytes_max: int | None = None
+) -> Cavemem:
+    """Open the memory in a folder, making the folder where it is missing.
+
+    Args:
+        folder: Holds the memories and the originals of shortened hits, and nothing else.
+        recovery_bytes_max: Size that the kept originals may reach.
+        store_bytes_max: Size that the memories may reach; None for no bound.
+
+    Raises:
+        StoreError: The files cannot be used as they are.
+    """
+    folder = Path(folder)
+    store = open_store(folder)
+    try:
+        memory = Cavemem(store, RecoveryStore(folder, bytes_max=recovery_bytes_max), store_bytes_max=store_bytes_max)
+    except BaseException:
+        store.close()
+        raise
+    try:
+        memory.finish_erasures()
+    except StoreError as error:
+        logger.warning("what was forgotten is not erased everywhere yet: %s", error.message)
+    return memory
 
 
 def _ranked(snapshot: Snapshot, ranking: bm25.Ranking) -> Iterator[Ranked]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cavemem_mcp import OperationFailedError, StoreError, __version__, cli, open_memory
+from cavemem_mcp import OperationFailedError, StoreError, __version__, cli, open_memory, service
 from cavemem_mcp.model import MEMORY_BYTES_MAX, memory_id, recovery_handle
 from cavemem_mcp.store import Store
 
@@ -309,7 +309,7 @@ def test_every_fault_has_its_exit_code(
     def faulty_store(_: Path) -> Store:
         raise fault
 
-    monkeypatch.setattr(cli, "open_store", faulty_store)
+    monkeypatch.setattr(service, "open_store", faulty_store)
     monkeypatch.setattr(sys, "argv", ["cavemem", "recall", "gateway"])
     assert cli.main() == exit_code
     printed, said = capfd.readouterr()
