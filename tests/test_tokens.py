@@ -1,5 +1,6 @@
 """Counting and cutting in o200k_base tokens."""
 
+import toktok
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +12,13 @@ def test_counts_are_those_of_o200k_base() -> None:
     assert tokens.count("hello world") == 2
     assert tokens.count("🧠") == 3
     assert tokens.count("<|endoftext|>") > 1
+
+
+@given(st.text() | st.text(st.sampled_from("ab \n\t🧠é后'.1<|>\u200d\u0301")))
+def test_a_count_is_that_of_the_tokens_themselves(text: str) -> None:
+    encoded = toktok.batch_count([text], tokens.ENCODING, 1)
+    assert [tokens.count(text)] == encoded
+    assert tokens.count_all([text, "", text]) == [*encoded, 0, *encoded]
 
 
 def test_a_head_never_holds_part_of_a_character() -> None:
