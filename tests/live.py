@@ -1,6 +1,5 @@
 """The real thing for black-box tests: server and command-line processes on a folder, and checked tool calls."""
 
-import json
 import os
 import socket
 import subprocess
@@ -8,16 +7,12 @@ import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any
 
-import anyio
-import jsonschema
 from mcp import Client, StdioServerParameters
-from mcp.types import TextContent
 
-Era = Literal["auto", "legacy"]
-ERAS: tuple[Era, ...] = ("auto", "legacy")
-CALL_SECONDS_MAX = 60
+from tests.server import answers
+from tests.server.answers import CALL_SECONDS_MAX, Era
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -70,18 +65,7 @@ def free_port() -> int:
 
 async def answer(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
     """Call a tool and return its structured result, success or error, checked against what the server advertises."""
-    with anyio.fail_after(CALL_SECONDS_MAX):
-        schemas = {listed.name: listed.output_schema for listed in (await client.list_tools()).tools}
-        result = await client.call_tool(f"cavemem_{tool}", arguments)
-    structured = cast("dict[str, Any]", result.structured_content)
-    schema = schemas[f"cavemem_{tool}"]
-    assert schema is not None
-    jsonschema.validate(structured, schema)
-    (block,) = result.content
-    assert isinstance(block, TextContent)
-    assert block.text == json.dumps(structured, separators=(",", ":"), ensure_ascii=False)
-    assert result.is_error == ("error" in structured)
-    return structured
+    return await answers.answer(client, tool, arguments)
 
 
 async def error(client: Client, tool: str, **arguments: Any) -> str:

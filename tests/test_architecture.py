@@ -75,6 +75,7 @@ TOP_LEVEL = {
     ".gitignore",
     "CHANGELOG.md",
     "LICENSE",
+    "PKG-INFO",  # in a source distribution
     "README.md",
     "cavemem_mcp",
     "inspector",

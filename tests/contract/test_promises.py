@@ -11,7 +11,8 @@ from mcp import Client
 
 from cavemem_mcp import tokens
 from cavemem_mcp.model import memory_id, recovery_handle
-from tests.live import ERAS, answer, bytes_under, cavemem, error, recalled, stdio_client
+from tests.live import answer, bytes_under, cavemem, error, recalled, stdio_client
+from tests.server.answers import ERAS
 
 LONG = "\n".join(f"{number:05} the quay crane moved container {number * 7919}" for number in range(4000))
 SIZE_MAX = 256 * 1024

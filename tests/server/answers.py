@@ -10,11 +10,12 @@ from mcp.types import TextContent
 
 Era = Literal["auto", "legacy"]
 ERAS: Final[tuple[Era, ...]] = ("auto", "legacy")
+CALL_SECONDS_MAX: Final = 60
 
 
 async def answer(client: Client, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """Call a tool and return its structured result, success or error."""
-    with anyio.fail_after(20):
+    with anyio.fail_after(CALL_SECONDS_MAX):
         schemas = {listed.name: listed.output_schema for listed in (await client.list_tools()).tools}
         result = await client.call_tool(f"cavemem_{tool}", arguments)
     structured = cast("dict[str, Any]", result.structured_content)

@@ -2,11 +2,9 @@
 
 import http.client
 import json
-import os
 import select
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -17,6 +15,7 @@ from typing import Any, Final, cast
 import apsw
 
 from cavemem_mcp import open_memory
+from tests.live import command, environment
 
 ANSWER_SECONDS_MAX: Final = 20
 END_SECONDS_MAX: Final = 5
@@ -26,14 +25,6 @@ AT_ONCE_SECONDS_MAX: Final = 3
 """Long for a process that ends at once, and short of when one would end that waits for what hangs."""
 
 Json = dict[str, Any]
-
-
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "cavemem_mcp", *arguments]
-
-
-def environment(home: Path) -> dict[str, str]:
-    return {**os.environ, "CAVEMAN_HOME": str(home)}
 
 
 FACT: Final = "Webshop: deploys on Tuesday"
