@@ -8,6 +8,7 @@ only under the write lock.
 """
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from cavemem_mcp.errors import StoreError
 from cavemem_mcp.model import handle_of
 from cavemem_mcp.store import files, scrub, survey
 from cavemem_mcp.store.files import Connection
+from cavemem_mcp.store.reading import reading
 
 FILE_NAME: Final = "ccr.db"
 BYTES_MAX: Final = 512 * 1024 * 1024
@@ -101,7 +103,7 @@ class RecoveryStore:
 
     def recover(self, handle: str) -> bytes | None:
         """Return the exact bytes, checked against the handle, or None when they are not kept here."""
-        with self._opened(creating=False) as (connection, _):
+        with self._opened_to_read() as connection:
             if connection is None:
                 return None
             compressed = connection.execute(
@@ -109,7 +111,7 @@ class RecoveryStore:
             ).get
             candidates = [] if compressed is not None else _values_of_recoveries(connection, handle)
         if compressed is not None:
-            candidates = [self._decompressed(compressed)]
+            candidates = [_decompressed(compressed)]
         if not candidates:
             return None
         for data in candidates:
@@ -150,13 +152,33 @@ class RecoveryStore:
     @contextmanager
     def _opened(self, *, creating: bool) -> Generator[tuple[Connection | None, float]]:
         """Hold the store for one operation; yield the connection, None while there is no file, and the deadline."""
+        with self._held() as deadline:
+            if self._connection is None and (creating or os.path.lexists(self._path)):
+                self._connection = self._open(deadline)
+            yield self._connection, deadline
+
+    @contextmanager
+    def _opened_to_read(self) -> Generator[Connection | None]:
+        """Hold the store for one operation that only reads, also where the file cannot be written."""
+        with self._held() as deadline:
+            try:
+                if self._connection is None and os.path.lexists(self._path):
+                    self._connection = self._open(deadline)
+            except files.UNWRITABLE:
+                with reading(self._path) as connection:
+                    files.refuse_foreign(connection, LAYOUT)
+                    yield connection
+                return
+            yield self._connection
+
+    @contextmanager
+    def _held(self) -> Generator[float]:
+        """Hold the store for one operation; yield its deadline."""
         deadline = files.busy_deadline()
         with files.held(self._using, self._path, deadline), files.store_errors(self._path):
             if self._is_closed:
                 raise StoreError(f"{self._path} was closed; open the store again")
-            if self._connection is None and (creating or self._path.is_symlink() or self._path.exists()):
-                self._connection = self._open(deadline)
-            yield self._connection, deadline
+            yield deadline
 
     def _open(self, deadline: float) -> Connection:
         files.make_private_folder(self._path.parent)
@@ -178,16 +200,28 @@ class RecoveryStore:
         logger.warning("%s: other programs use it; discarded originals are scrubbed later", self._path)
         return False
 
-    def _decompressed(self, compressed: bytes) -> bytes | None:
-        """Return the content of a frame, or None where it is damaged; never more than one original may have."""
-        import zstandard
 
-        try:
-            if not 0 <= zstandard.frame_content_size(compressed) <= ORIGINAL_BYTES_MAX:
-                return None
-            return zstandard.ZstdDecompressor().decompress(compressed, allow_extra_data=False)
-        except zstandard.ZstdError:
+def count(connection: Connection) -> tuple[int, int]:
+    """Return how many originals of ours a snapshot of the file has, and how many of them are damaged."""
+    total = damaged = 0
+    if "originals" not in _missing(connection):
+        for handle, compressed in connection.execute("SELECT handle, CAST(original AS BLOB) FROM originals"):
+            total += 1
+            original = _decompressed(compressed)
+            damaged += original is None or handle_of(original) != handle
+    return total, damaged
+
+
+def _decompressed(compressed: bytes) -> bytes | None:
+    """Return the content of a frame, or None where it is damaged; never more than one original may have."""
+    import zstandard
+
+    try:
+        if not 0 <= zstandard.frame_content_size(compressed) <= ORIGINAL_BYTES_MAX:
             return None
+        return zstandard.ZstdDecompressor().decompress(compressed, allow_extra_data=False)
+    except zstandard.ZstdError:
+        return None
 
 
 def _missing(connection: Connection) -> list[str]:

@@ -81,7 +81,7 @@ class MemoryOnDemand:
         except CaveError as error:
             if self._is_closed:  # the server ended meanwhile
                 return
-            logger.error("the memory cannot be opened: %s", error.message)  # noqa: TRY400  # expected, no traceback
+            logger.error("the memory cannot be prepared: %s", error.message)  # noqa: TRY400  # expected, no traceback
         except Exception as error:
             logger.error("opening the memory failed unexpectedly: %s", origin_of(error))  # noqa: TRY400  # no message
 

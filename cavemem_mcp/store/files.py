@@ -3,13 +3,14 @@
 Owns what both databases share, and no table. SQLite's exceptions are translated here alone.
 """
 
+import errno
 import logging
 import os
 import stat
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar, cast
 
@@ -45,8 +46,11 @@ ADVICE: Final[dict[type[apsw.Error], str]] = {
     apsw.FormatError: _DAMAGED,
     apsw.EmptyError: _DAMAGED,
     apsw.NotADBError: "the file is not a database; nothing was replaced: move it away or restore a backup",
-    apsw.IOError: "the disk failed to read or write; check it, then repeat",
-    apsw.CantOpenError: "the file cannot be opened; check the folder's permissions and how many files may be open",
+    apsw.IOError: "the disk failed to read or write; check its free space, your quota and the disk, then repeat",
+    apsw.CantOpenError: (
+        "the file cannot be opened; check the folder's permissions, that the disk is local, "
+        "and how many files may be open"
+    ),
     apsw.NoLFSError: "the disk cannot hold a file this large; move the store to another disk",
     apsw.NoMemError: "there is not enough memory; close other programs, then repeat",
     apsw.TooBigError: "a row is larger than SQLite can hold; shorten what another program wrote",
@@ -58,6 +62,8 @@ ADVICE: Final[dict[type[apsw.Error], str]] = {
     apsw.MismatchError: _FOREIGN,
 }
 """What to do about each failure of SQLite that its files or other programs can cause."""
+UNWRITABLE: Final = (apsw.ReadOnlyError, apsw.CantOpenError, apsw.FullError, apsw.IOError)
+"""Failures of those who would write, under which those who only read may still succeed."""
 DEFECT_ADVICE: Final = "SQLite was misused, which is a defect of cavemem; please report it with the log"
 
 logger = logging.getLogger(__name__)
@@ -83,6 +89,7 @@ class Connection(Protocol):
     def filename(self) -> str: ...
     @property
     def in_transaction(self) -> bool: ...
+    def readonly(self, name: str, /) -> bool: ...
     def execute(self, statements: str, bindings: Sequence[Value] | None = None, /) -> Rows: ...
     def executemany(self, statements: str, sequenceofbindings: Iterable[Sequence[Value]], /) -> Rows: ...
     def pragma(self, name: str, value: int | str | None = None, /) -> Any: ...
@@ -107,7 +114,8 @@ def store_errors(path: Path) -> Generator[None]:
 
 
 @contextmanager
-def _system_errors(path: Path) -> Generator[None]:
+def system_errors(path: Path) -> Generator[None]:
+    """Turn the operating system's errors about a file into `StoreError`."""
     try:
         yield
     except OSError as error:
@@ -117,24 +125,74 @@ def _system_errors(path: Path) -> Generator[None]:
 
 def make_private_folder(folder: Path) -> None:
     """Create the folder (0700, parents too) where it is absent; refuse a symlink and what another user owns."""
-    with _system_errors(folder):
+    with system_errors(folder):
         for missing in [path for path in (*reversed(folder.parents), folder) if not path.exists()]:
             with suppress(FileExistsError):  # another process was faster; or a dangling symlink, refused below
                 missing.mkdir(mode=0o700)
-        _check_private(folder, folder.lstat(), is_kind=stat.S_ISDIR, kind="folder", mode=0o700)
+                missing.chmod(0o700)  # whatever the umask
+                _sync(missing.parent)
+        _check_private(folder, folder.lstat(), is_kind=stat.S_ISDIR, kind="folder")
 
 
 def make_private_file(path: Path) -> None:
-    """Create the file (0600) where it is absent, before SQLite sees it; refuse what is not a regular file of ours."""
-    with _system_errors(path):
-        with suppress(FileExistsError):
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
-        for beside in (path, Path(f"{path}-wal"), Path(f"{path}-shm"), Path(f"{path}-journal")):
+    """Create an empty database (0600) where there is no file; refuse what is not a regular file of ours.
+
+    Nobody ever sees the file without its content, so one that has none was cut, and is refused as well: SQLite would
+    make a new database of it.
+    """
+    logs = (log_of(path), Path(f"{path}-journal"))
+    with system_errors(path):
+        for beside in (*logs, Path(f"{path}-shm")):
             with suppress(FileNotFoundError):
-                _check_private(beside, beside.lstat(), is_kind=stat.S_ISREG, kind="file", mode=0o600)
+                _check_private(beside, beside.lstat(), is_kind=stat.S_ISREG, kind="file")
+        if not os.path.lexists(path):
+            for log in logs:
+                if log.exists() and log.stat().st_size:
+                    raise StoreError(f"{path} is missing, but not its {log.name}; restore a backup, or move that away")
+            _create(path)
+        _check_private(path, path.lstat(), is_kind=stat.S_ISREG, kind="file")
+        refuse_empty(path)
 
 
-def _check_private(path: Path, status: os.stat_result, *, is_kind: Callable[[int], bool], kind: str, mode: int) -> None:
+def refuse_empty(path: Path) -> None:
+    """Refuse a file of no bytes.
+
+    Raises:
+        StoreError: It has none.
+    """
+    if path.stat().st_size == 0:
+        raise StoreError(f"{path} is empty, as no database is; nothing was replaced: move it away or restore a backup")
+
+
+def _create(path: Path) -> None:
+    """Put an empty database in the place of no file, at once: it is made elsewhere first."""
+    with closing(apsw.Connection(":memory:")) as connection:
+        empty = connection.serialize("main")
+    new = path.with_name(f"{path.name}-new-{os.urandom(8).hex()}")
+    try:
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as stream:
+            os.fchmod(descriptor, 0o600)  # whatever the umask
+            stream.write(empty)
+            stream.flush()
+            os.fsync(descriptor)
+        with suppress(FileExistsError):  # another process was faster
+            path.hardlink_to(new)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def _sync(folder: Path) -> None:
+    """Make the names in a folder durable; SQLite does so only for the folder of its own files."""
+    with suppress(PermissionError):  # a folder to write to need not be one to read
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _check_private(path: Path, status: os.stat_result, *, is_kind: Callable[[int], bool], kind: str) -> None:
     """Refuse what is not a real file or folder of ours; take other users' access to it away."""
     if stat.S_ISLNK(status.st_mode):
         raise StoreError(f"{path} is a symbolic link, which is refused; put the {kind} itself there")
@@ -142,41 +200,60 @@ def _check_private(path: Path, status: os.stat_result, *, is_kind: Callable[[int
         raise StoreError(f"{path} is not a {kind}; move it away")
     if status.st_uid != os.geteuid():
         raise StoreError(f"{path} belongs to another user, which is refused; move it away or take it over")
-    if stat.S_IMODE(status.st_mode) != mode:
-        path.chmod(mode)
+    mode = stat.S_IMODE(status.st_mode)
+    if mode & 0o077:
+        try:
+            path.chmod(mode & 0o700)  # what the owner took from themselves stays taken
+        except OSError as error:
+            if error.errno != errno.EROFS:
+                raise
+            logger.warning("%s: other users may use it, and its disk is read-only", path)
+
+
+def log_of(path: Path) -> Path:
+    """Return where a database has its write-ahead log."""
+    return Path(f"{path}-wal")
+
+
+def log_bytes(path: Path) -> int:
+    """Return the size of a database's write-ahead log; 0 where there is none."""
+    log = log_of(path)
+    with system_errors(log):
+        try:
+            return log.lstat().st_size
+        except FileNotFoundError:  # also while another process closes the database
+            return 0
 
 
 def identity(path: Path) -> tuple[int, int] | None:
     """Return what tells a file from another that takes its place; None while there is none."""
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
+    with system_errors(path):
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            return None
     return status.st_dev, status.st_ino
 
 
 def connect(path: Path) -> Connection:
     """Open a database file that exists, with the pragmas that change nothing in it."""
     connection = cast("Connection", apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE))
+    if connection.readonly("main"):  # SQLite does with less than it was asked for
+        connection.close()
+        raise apsw.exception_for(apsw.SQLITE_READONLY)
     connection.set_busy_timeout(BUSY_MS_MAX)
     for name, value in _PRAGMAS.items():
         connection.pragma(name, value)
     return connection
 
 
-def connect_to_read(path: Path, wait_ms_max: int) -> Connection:
-    """Open a database file that exists, to read it alone; waits that long for locks."""
-    with _system_errors(path):
-        if not stat.S_ISREG(path.lstat().st_mode):
-            raise StoreError(f"{path} is not a regular file; move it away")
-    connection = cast("Connection", apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY))
-    connection.set_busy_timeout(wait_ms_max)
-    return connection
-
-
 def size(path: Path) -> int:
     """Return the bytes that a database takes on disk, its log included; 0 where there is none."""
-    return sum(part.stat().st_size for part in (path, Path(f"{path}-wal")) if part.exists())
+    with system_errors(path):
+        try:
+            return path.stat().st_size + log_bytes(path)
+        except FileNotFoundError:
+            return 0
 
 
 def prepare(
@@ -192,7 +269,7 @@ def prepare(
         StoreError: The file has a newer layout or cannot be used with a write-ahead log; nothing in it was touched.
     """
     deadline = busy_deadline()
-    until_free(connection, lambda: _refuse_foreign(connection, layout), deadline)
+    until_free(connection, lambda: refuse_foreign(connection, layout), deadline)
     mode = until_free(connection, lambda: connection.pragma("journal_mode", "wal"), deadline)
     if mode != "wal":
         raise StoreError(f"{connection.filename}: its disk allows no write-ahead log; move the store to a local disk")
@@ -201,12 +278,17 @@ def prepare(
     if is_done:
         return
     with transaction(connection, deadline):
-        _refuse_foreign(connection, layout)
+        refuse_foreign(connection, layout)
         migrate(connection)
         connection.pragma("user_version", layout)
 
 
-def _refuse_foreign(connection: Connection, layout: int) -> None:
+def refuse_foreign(connection: Connection, layout: int) -> None:
+    """Refuse a database that this program does not understand or that is not whole, and let it be as it is.
+
+    Raises:
+        StoreError: It has a newer layout than `layout`, keeps its text in another encoding, or was cut.
+    """
     version = connection.pragma("user_version")
     if version > layout:
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
@@ -217,6 +299,16 @@ def _refuse_foreign(connection: Connection, layout: int) -> None:
     encoding = connection.pragma("encoding")
     if encoding != "UTF-8":
         raise StoreError(f"{connection.filename} keeps its text as {encoding}; dump it and load it as UTF-8")
+    if is_cut(connection):
+        raise StoreError(f"{connection.filename}: {_DAMAGED}")
+
+
+def is_cut(connection: Connection) -> bool:
+    """Return whether a file ends inside a page, which SQLite would take for zeros; it knows when whole pages miss."""
+    path = Path(connection.filename)
+    has_log = log_bytes(path) > 0  # asked first: while there is none, nobody writes to the file
+    with system_errors(path):
+        return path.stat().st_size % connection.pragma("page_size") > 0 and not has_log
 
 
 def busy_deadline() -> float:

@@ -53,11 +53,10 @@ def finish(path: Path, handles: Sequence[str], deadline: float) -> bool:
     nobody can write one. The notes are cleared in the same transaction, on a connection of its own: it has seen no old
     page, and its commit makes every other connection drop the pages it remembers, stale copies included.
     """
-    log = Path(f"{path}-wal")
     with closing(files.connect(path)) as connection:
         while files.truncate_log(connection, deadline):
             with files.transaction(connection, deadline):
-                if not log.exists() or log.stat().st_size == 0:  # nobody wrote since the log was emptied
+                if files.log_bytes(path) == 0:  # nobody wrote since the log was emptied
                     if _clear(connection, handles):  # otherwise another process has scrubbed for these notes
                         _zero_unused(path)
                     return True

@@ -6,7 +6,7 @@ Owns connections and transactions. Files are `files`'s, tables `schema`'s, the i
 import logging
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -18,6 +18,7 @@ from cavemem_mcp.store import files, schema, scrub, survey
 from cavemem_mcp.store.commits import SharedCommits
 from cavemem_mcp.store.files import Connection
 from cavemem_mcp.store.index import ContradictionError, IndexFacts, IndexWriter, decoded, rebuild
+from cavemem_mcp.store.reading import reading
 
 T = TypeVar("T")
 
@@ -109,7 +110,7 @@ class SqliteTransaction:
 
 
 class SqliteStore:
-    """Memories in `mem.db` of a private folder; see `Store`.
+    """Memories in `mem.db` of a private folder; see `Store`. What cannot be written is opened to be read.
 
     Raises:
         StoreError: The folder or the file cannot be used; says what to do.
@@ -122,6 +123,7 @@ class SqliteStore:
         self._calls_running = 0
         self._is_closed = False
         self._readers: list[Connection] = []
+        self._opened_writer: Connection | None = None
         self._commits = SharedCommits(
             lambda: SqliteTransaction(self._writer), lambda transaction: transaction.settle_others()
         )
@@ -129,13 +131,12 @@ class SqliteStore:
         files.make_private_file(self._path)
         self._identity = files.identity(self._path)
         with files.store_errors(self._path):
-            self._writer = files.connect(self._path)
-            self._writer.execute(_ROOM_TO_WRITE)
             try:
-                files.prepare(self._writer, layout=schema.LAYOUT, is_current=schema.is_current, migrate=schema.migrate)
-            except BaseException:
-                self._writer.close()
-                raise
+                self._open_writer()
+            except files.UNWRITABLE as error:
+                if not self._is_readable():
+                    raise
+                logger.warning("%s: can only be read (%s)", self._path, type(error).__name__)
 
     @contextmanager
     def read(self) -> Generator[SqliteSnapshot]:
@@ -164,6 +165,8 @@ class SqliteStore:
             return request.result()
 
     def settle(self) -> int:
+        if self._opened_writer is None:  # then nobody's rows can be indexed here
+            return 0
         with self._writing_transaction():
             index = IndexWriter(self._writer)
             index.settle_others()
@@ -200,10 +203,32 @@ class SqliteStore:
         with files.store_errors(self._path):
             for reader in self._readers:
                 reader.close()
-            self._writer.set_busy_timeout(0)
-            with suppress(apsw.Error):  # it only helps later queries
-                self._writer.pragma("optimize")
-            self._writer.close()
+            if self._opened_writer is not None:
+                self._opened_writer.set_busy_timeout(0)
+                with suppress(apsw.Error):  # it only helps later queries
+                    self._opened_writer.pragma("optimize")
+                self._opened_writer.close()
+
+    @property
+    def _writer(self) -> Connection:
+        """The writing connection, for who holds `_writing`: where the store could only be read, perhaps it can now."""
+        return self._opened_writer or self._open_writer()
+
+    def _open_writer(self) -> Connection:
+        writer = files.connect(self._path)
+        try:
+            writer.execute(_ROOM_TO_WRITE)
+            files.prepare(writer, layout=schema.LAYOUT, is_current=schema.is_current, migrate=schema.migrate)
+        except BaseException:
+            writer.close()
+            raise
+        self._opened_writer = writer
+        return writer
+
+    def _is_readable(self) -> bool:
+        with reading(self._path) as connection:
+            files.refuse_foreign(connection, schema.LAYOUT)
+            return connection.pragma("user_version") == schema.LAYOUT and schema.is_current(connection)
 
     @contextmanager
     def _call(self) -> Generator[None]:
@@ -232,6 +257,10 @@ class SqliteStore:
     def _reading(self) -> Generator[Connection]:
         """Lend a reading connection inside one read transaction."""
         with self._call():
+            if self._opened_writer is None:
+                with reading(self._path) as connection:
+                    yield connection
+                return
             with self._calls:
                 reader = self._readers.pop() if self._readers else None
             if reader is None:
@@ -253,8 +282,7 @@ class SqliteStore:
 def read_only(folder: Path, wait_ms_max: int) -> Generator[SqliteSnapshot]:
     """Open a snapshot of a store without changing any; see `open_snapshot`."""
     path = folder.absolute() / FILE_NAME
-    with files.store_errors(path), closing(files.connect_to_read(path, wait_ms_max)) as connection:
-        connection.execute("BEGIN")
+    with files.store_errors(path), reading(path, wait_ms_max) as connection:
         if connection.pragma("user_version") != schema.LAYOUT:  # what else opening checks takes time in large stores
             raise StoreError(f"{path} has another layout; use it once with this cavemem, which brings it up to date")
         yield SqliteSnapshot(connection)

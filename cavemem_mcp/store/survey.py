@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import apsw
 
@@ -11,6 +11,7 @@ from cavemem_mcp.model import Largest, Statistics
 from cavemem_mcp.store import files
 from cavemem_mcp.store.files import Connection
 from cavemem_mcp.store.index import decoded
+from cavemem_mcp.store.reading import reading
 
 # Only ids that are text are memories. The index on created_at gives their order without sorting all of them.
 _NEWEST_IDS: Final = """
@@ -53,9 +54,9 @@ def statistics(connection: Connection) -> Statistics:
 def copy(path: Path, target: Path) -> None:
     """Copy a database, as it is at one moment, to a new private file; its readers and writers go on meanwhile."""
     files.make_private_file(target)
-    with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as source:
-        source.set_busy_timeout(files.BUSY_MS_MAX)
+    with files.store_errors(path), reading(path) as source, files.store_errors(target):
+        untyped: Any = source  # what is copied has one type in apsw
         with closing(apsw.Connection(str(target), flags=apsw.SQLITE_OPEN_READWRITE)) as copied:
-            with copied.backup("main", source, "main") as backup:
+            with copied.backup("main", untyped, "main") as backup:
                 backup.step(-1)
             copied.pragma("journal_mode", "delete")  # one file, whole without a log beside it

@@ -34,14 +34,14 @@ def is_stored(store: SqliteStore, text: str) -> bool:
         return snapshot.memory(memory_id(text)) is not None
 
 
-@pytest.fixture
-def _open_umask() -> Generator[None]:
-    before = os.umask(0)
+@pytest.fixture(params=[0, 0o277])
+def _odd_umask(request: pytest.FixtureRequest) -> Generator[None]:
+    before = os.umask(request.param)
     yield
     os.umask(before)
 
 
-@pytest.mark.usefixtures("_open_umask")
+@pytest.mark.usefixtures("_odd_umask")
 def test_new_folders_and_files_are_private_whatever_the_umask(folder: Path) -> None:
     with closing(SqliteStore(folder)) as store:
         remember(store, "ant")
@@ -147,6 +147,38 @@ def test_a_damaged_database_is_told_and_kept(folder: Path) -> None:
         is_stored(store, "ant")
 
     assert (folder / "mem.db").read_bytes() == data
+
+
+def test_a_new_file_is_a_database_from_the_first_moment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.mkdir(parents=True)
+    seen: list[int] = []
+
+    def see(path: Path, target: Path) -> None:
+        assert not path.exists()
+        os.link(target, path)
+        seen.append(path.stat().st_size)
+
+    monkeypatch.setattr(Path, "hardlink_to", see)
+    files.make_private_file(folder / "mem.db")
+
+    assert seen == [4096]
+    assert [path.name for path in folder.iterdir()] == ["mem.db"]
+
+
+def test_a_file_that_another_process_makes_first_is_left_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.mkdir(parents=True)
+    make = Path.hardlink_to
+
+    def be_late(path: Path, target: Path) -> None:
+        path.touch(0o600)
+        path.write_text("theirs")
+        make(path, target)
+
+    monkeypatch.setattr(Path, "hardlink_to", be_late)
+    files.make_private_file(folder / "mem.db")
+
+    assert (folder / "mem.db").read_text() == "theirs"
+    assert [path.name for path in folder.iterdir()] == ["mem.db"]
 
 
 def test_a_full_disk_changes_nothing_and_is_told(store: SqliteStore) -> None:
