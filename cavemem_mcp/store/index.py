@@ -70,7 +70,7 @@ class IndexWriter:
         """Take a memory out of the index before its row changes, while its text tells which entries it has."""
         row = self._connection.execute(_SETTLED, (id,)).get
         if row is not None:
-            is_current, doc, length, text = row
+            is_current, doc, length, text = one(row)
             with self._rebuilding():
                 if is_current != (doc is not None):
                     raise ContradictionError("a memory is missing or out of date")
@@ -113,7 +113,7 @@ class IndexWriter:
 
     def _add(self, rowid: int) -> None:
         connection = self._connection
-        _, text = connection.execute(_PENDING_TEXT + "WHERE p.rowid = ?", (rowid,)).get
+        _, text = one(connection.execute(_PENDING_TEXT + "WHERE p.rowid = ?", (rowid,)).get)
         frequencies, length = document_terms(decoded(text))
         doc = connection.execute(
             "INSERT INTO idx_docs(id, dl) SELECT id, ? FROM idx_pending WHERE rowid = ? RETURNING doc", (length, rowid)
@@ -170,8 +170,24 @@ class IndexWriter:
             totals = self._connection.execute(
                 "UPDATE idx_totals SET n = n - 1, dl_sum = dl_sum - ? RETURNING n, dl_sum", (length,)
             ).get
-            if totals is None or min(totals) < 0:
+            if min(_integers(totals)) < 0:
                 raise ContradictionError("a total is negative")
+
+
+def one(found: Any) -> Any:
+    """Return what was found under a unique key if it is one row; more or none show that the file is damaged."""
+    if found is None or isinstance(found, list):
+        raise apsw.exception_for(apsw.SQLITE_CORRUPT)
+    return found
+
+
+def _integers(found: Any) -> tuple[int, int]:
+    """Return the two integers that the index has somewhere; anything else shows that it cannot be trusted."""
+    match found:
+        case (int() as first, int() as second):
+            return first, second
+        case _:
+            raise ContradictionError("a number is missing")
 
 
 def _as_json(frequencies: Mapping[str, int]) -> str:
@@ -213,7 +229,7 @@ class IndexFacts:
         frequencies: dict[str, int] = {}
         for term in terms:
             found = self._connection.execute("SELECT tid, df FROM idx_terms WHERE term = ?", (term,)).get
-            self._tids[term], frequencies[term] = found or (None, 0)
+            self._tids[term], frequencies[term] = (None, 0) if found is None else _integers(found)
         if not self._is_settled:
             self._correct(frequencies)
         counts = frequencies.values()
@@ -251,7 +267,7 @@ class IndexFacts:
 
     @cached_property
     def _totals(self) -> Totals:
-        documents, length_sum = self._connection.execute("SELECT n, dl_sum FROM idx_totals").get
+        documents, length_sum = _integers(self._connection.execute("SELECT n, dl_sum FROM idx_totals").get)
         stale, has_texts = self._pending
         lengths = self._pending_lengths
         if has_texts and not lengths:
@@ -271,7 +287,7 @@ class IndexFacts:
         has_texts = False
         for _, doc, length, is_current in self._connection.execute(_PENDING):
             if doc is not None:
-                stale[doc] = length
+                stale[doc], _ = _integers((length, doc))
             has_texts = has_texts or bool(is_current)
         return _Pending(stale, has_texts)
 

@@ -17,7 +17,7 @@ from cavemem_mcp.model import Memory, Statistics
 from cavemem_mcp.store import files, schema, scrub, survey
 from cavemem_mcp.store.commits import SharedCommits
 from cavemem_mcp.store.files import Connection
-from cavemem_mcp.store.index import ContradictionError, IndexFacts, IndexWriter, decoded, rebuild
+from cavemem_mcp.store.index import ContradictionError, IndexFacts, IndexWriter, decoded, one, rebuild
 from cavemem_mcp.store.reading import reading
 
 T = TypeVar("T")
@@ -292,7 +292,7 @@ def _memory(connection: Connection, id: str) -> Memory | None:
     row = connection.execute(_MEMORY, (id,)).get
     if row is None:
         return None
-    text, created_at, valid_from, valid_until, supersedes, superseded_by = row
+    text, created_at, valid_from, valid_until, supersedes, superseded_by = one(row)
     return Memory(
         id=id,
         text=decoded(text),

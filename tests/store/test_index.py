@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import apsw
 import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, settings
@@ -22,7 +23,7 @@ from cavemem_mcp.model import Memory, memory_id
 from cavemem_mcp.recovery import RecoveryStore
 from cavemem_mcp.service import Cavemem
 from cavemem_mcp.store import Transaction
-from cavemem_mcp.store.index import ROWS_SETTLED_AT_ONCE
+from cavemem_mcp.store.index import ROWS_SETTLED_AT_ONCE, one
 from cavemem_mcp.store.sqlite import SqliteStore
 from cavemem_mcp.terms import document_terms
 from tests.store.foreign import ForeignProgram
@@ -320,6 +321,7 @@ CONTRADICTIONS = [
     "DELETE FROM idx_terms",
     "UPDATE idx_totals SET n = 0, dl_sum = 0",
     "UPDATE idx_docs SET dl = 7",
+    "UPDATE idx_docs SET dl = 'seven'",
 ]
 
 
@@ -347,6 +349,10 @@ def test_an_index_that_contradicts_the_memories_is_rebuilt_by_a_write(
         "DELETE FROM idx_docs",
         "UPDATE idx_totals SET n = 0",
         "UPDATE idx_totals SET n = -1",
+        "UPDATE idx_totals SET n = 'two'",
+        "INSERT INTO idx_totals VALUES (2, 4)",
+        "DELETE FROM idx_totals",
+        "UPDATE idx_terms SET df = 'two'",
     ],
 )
 def test_an_index_seen_to_be_wrong_by_a_reader_is_rebuilt_and_the_next_read_is_right(
@@ -360,6 +366,12 @@ def test_an_index_seen_to_be_wrong_by_a_reader_is_rebuilt_and_the_next_read_is_r
 
     check_facts(store, another)
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
+
+
+@pytest.mark.parametrize("found", [None, [("a", 1), ("a", 2)]])
+def test_other_than_one_row_under_a_unique_key_is_damage(found: object) -> None:
+    with pytest.raises(apsw.CorruptError):
+        one(found)
 
 
 @pytest.mark.parametrize("sql", ["DROP TRIGGER idx_memory_inserted", "DROP TABLE idx_docs", "DROP TABLE idx_totals"])
