@@ -68,6 +68,9 @@ See and move all of it:
   cavemem import FILE|-                    add an export, the official memory server's file, or text and Markdown
                                            with one memory a paragraph or bullet; twice is the same as once
   cavemem backup FILE                      copy both files into a tar archive, also while serving
+  cavemem doctor [--json] [--rebuild-index]
+                                           say what is wrong with it and what to do, whatever state it is in; changes
+                                           nothing, except that --rebuild-index first makes the recall index anew
 
 For the hooks of Claude Code, Codex and Gemini CLI:
   cavemem hook                             tell a new session, and each prompt, what is remembered about it; reads the
@@ -86,7 +89,8 @@ Environment:
 Options over HTTP, each also as an environment variable (--max-body-bytes is CAVEMAN_MAX_BODY_BYTES):
 {help_lines()}
 
-Exit status: 0; 1 failure, something that import skipped, or wrong usage; 2 unknown command; 65 memory too large.
+Exit status: 0; 1 failure, something that import skipped, a problem that doctor found, or wrong usage; 2 unknown
+command; 65 memory too large.
 """
 
 logger = logging.getLogger(__name__)
@@ -150,11 +154,11 @@ def _run(arguments: Sequence[str]) -> int:
         return answer(f"cavemem {__version__}\n".encode())
     if name.startswith("-"):
         raise UsageError("options stand after a command")
-    if name not in ("mcp", "demo", "config", "hook", "token", *COMMANDS, *COMMANDS_ON_ALL):
+    if name not in ("mcp", "demo", "config", "hook", "token", "doctor", *COMMANDS, *COMMANDS_ON_ALL):
         raise UsageError(f"unknown command {name!r}", exit_code=2)
     if not {"--help", "-h"}.isdisjoint(takewhile(lambda argument: argument != "--", rest)):
         return answer(HELP.encode())
-    own = {"mcp": _serve, "demo": _demo, "hook": _hook, "config": _config, "token": _token}
+    own = {"mcp": _serve, "demo": _demo, "hook": _hook, "config": _config, "token": _token, "doctor": _doctor}
     if name in own:
         return own[name](rest)
     if name in COMMANDS_ON_ALL:
@@ -243,6 +247,12 @@ def _token(arguments: Sequence[str]) -> int:
         words[1], store=options.get("--store"), may_write="--read-only" not in options
     )
     return answer(f"{secret}\n\n{credential.as_toml()}".encode())
+
+
+def _doctor(arguments: Sequence[str]) -> int:
+    from cavemem_mcp import commands
+
+    return commands.examine(arguments, _home() / "mem")
 
 
 def _debug(command: Command, arguments: Sequence[str]) -> int:

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from cavemem_mcp import overview, portability
+from cavemem_mcp import doctor, overview, portability
 from cavemem_mcp.console import UsageError, answer, decoded, indented, refuse_more, say, split, write
 from cavemem_mcp.errors import InvalidArgumentsError
 from cavemem_mcp.model import checked_integer
@@ -24,6 +24,17 @@ OpenMemory = Callable[[], Cavemem]
 def run(name: str, arguments: Sequence[str], open_memory: OpenMemory) -> int:
     """Run one of the commands and return its exit status."""
     return _COMMANDS[name](arguments, open_memory)
+
+
+def examine(arguments: Sequence[str], folder: Path) -> int:
+    """Run `cavemem doctor` on a folder and return its exit status."""
+    words, options = split(arguments, {"--json": False, "--rebuild-index": False})
+    refuse_more(words)
+    if "--rebuild-index" in options:
+        doctor.rebuild_index(folder)
+    report = doctor.examine(folder)
+    exit_status = answer(indented(report) if "--json" in options else report.as_text().encode())
+    return exit_status or (0 if report.is_healthy else 1)
 
 
 def _status(arguments: Sequence[str], open_memory: OpenMemory) -> int:

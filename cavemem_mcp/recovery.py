@@ -30,7 +30,7 @@ ORIGINAL_BYTES_MAX: Final = 64 * 1024 * 1024
 LAYOUT: Final = 1
 """`PRAGMA user_version` of `ccr.db`."""
 
-_OBJECTS: Final = {
+OBJECTS: Final = {
     "originals": """CREATE TABLE originals(
         handle TEXT PRIMARY KEY, created_at TEXT NOT NULL, content_type TEXT NOT NULL, compressor TEXT NOT NULL,
         tokens_before INTEGER NOT NULL, tokens_after INTEGER NOT NULL, size INTEGER NOT NULL,
@@ -226,12 +226,12 @@ def _decompressed(compressed: bytes) -> bytes | None:
 
 def _missing(connection: Connection) -> list[str]:
     existing = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
-    return [name for name in _OBJECTS if name not in existing]
+    return [name for name in OBJECTS if name not in existing]
 
 
 def _migrate(connection: Connection) -> None:
     for name in _missing(connection):
-        connection.execute(_OBJECTS[name])
+        connection.execute(OBJECTS[name])
 
 
 def _columns_of_recoveries(connection: Connection) -> list[str]:

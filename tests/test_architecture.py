@@ -24,6 +24,7 @@ RANKS = (
     "engine",
     "store",
     "recovery",
+    "doctor",
     "service",
     "overview",
     "formats",

@@ -84,7 +84,7 @@ async def _offers_the_tools(server: StdioServerParameters | str) -> bool:
 
 def test_every_example_is_of_a_kind_that_is_run() -> None:
     assert {language for language, _ in EXAMPLES} == {"", "ini", "js", "json", "nginx", "python", "sh", "toml"}
-    assert (len(SET_UPS), len(SERVING), len(SESSIONS), len(PROGRAMS), len(CONFIGURATIONS)) == (2, 1, 2, 2, 4)
+    assert (len(SET_UPS), len(SERVING), len(SESSIONS), len(PROGRAMS), len(CONFIGURATIONS)) == (2, 1, 3, 2, 4)
     assert (len(SCRIPTS), len(HOOKS)) == (1, 2)
 
 
@@ -142,6 +142,8 @@ def test_every_line_of_a_session_works(session: str, environment: dict[str, str]
     if session == SESSIONS[0]:
         assert finished.stdout.count('"recovery_handle"') == 1
         assert '{\n  "forgotten": true\n}' in finished.stdout
+    elif session == SESSIONS[2]:
+        assert finished.stdout.count("\nhealthy\n") == 2
     else:
         assert "imported 0 memories in 0 chains\n1 chains were there already\n" in finished.stdout
         assert finished.stdout.endswith("imported 2 memories in 2 chains\n")

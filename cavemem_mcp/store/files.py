@@ -9,7 +9,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar, cast
@@ -309,6 +309,12 @@ def is_cut(connection: Connection) -> bool:
     has_log = log_bytes(path) > 0  # asked first: while there is none, nobody writes to the file
     with system_errors(path):
         return path.stat().st_size % connection.pragma("page_size") > 0 and not has_log
+
+
+def altered(connection: Connection, objects: Mapping[str, str]) -> list[str]:
+    """Return the names of tables, indexes and triggers that are not there as these statements make them."""
+    existing = dict(connection.execute("SELECT name, sql FROM sqlite_schema"))
+    return [name for name, statement in objects.items() if existing.get(name) != statement]
 
 
 def busy_deadline() -> float:

@@ -34,7 +34,7 @@ _MAKE_PENDING: Final = """
 INSERT INTO idx_pending(id) SELECT {row}.id
 WHERE typeof({row}.id) = 'text' AND NOT EXISTS (SELECT 1 FROM idx_pending WHERE id = {row}.id);
 """
-_OBJECTS: Final = {
+OBJECTS: Final = {
     "idx_memories_valid_until": "CREATE INDEX idx_memories_valid_until ON memories(valid_until)",
     "idx_memories_supersedes": "CREATE INDEX idx_memories_supersedes ON memories(supersedes)",
     "idx_memories_superseded_by": "CREATE INDEX idx_memories_superseded_by ON memories(superseded_by)",
@@ -73,7 +73,7 @@ def is_current(connection: Connection) -> bool:
     return (
         not _missing(connection)
         and _columns(connection).issuperset(_COLUMNS_ADDED)
-        and _has_our_terms(connection)
+        and has_our_terms(connection)
         and _counts_agree(connection)
     )
 
@@ -94,8 +94,8 @@ def migrate(connection: Connection) -> None:
         connection.execute("UPDATE memories SET valid_from = created_at")
     missing = _missing(connection)
     for name in missing:
-        connection.execute(_OBJECTS[name])
-    if missing or not _has_our_terms(connection):
+        connection.execute(OBJECTS[name])
+    if missing or not has_our_terms(connection):
         rebuild_index(connection)
     elif not _counts_agree(connection):
         logger.warning("%s: the recall index does not count the memories there are; it is rebuilt", connection.filename)
@@ -115,12 +115,29 @@ def rebuild_index(connection: Connection) -> None:
     connection.execute("INSERT OR REPLACE INTO idx_meta VALUES ('term_rules', ?)", (terms.TERM_RULES,))
 
 
+def recreate_derived(connection: Connection) -> None:
+    """Make anew, inside the caller's transaction, all that follows from the memories, whatever is there of it."""
+    derived = [name for name in OBJECTS if name != "erasures"]
+    for name in reversed(derived):
+        connection.execute(f"DROP {_kind(name)} IF EXISTS {name}")
+    for name in _missing(connection):
+        connection.execute(OBJECTS[name])
+    connection.execute("REINDEX")
+    rebuild_index(connection)
+
+
+def _kind(name: str) -> str:
+    """Return `TABLE`, `INDEX` or `TRIGGER`."""
+    return OBJECTS[name].split()[1]
+
+
 def _missing(connection: Connection) -> list[str]:
     existing = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
-    return [name for name in _OBJECTS if name not in existing]
+    return [name for name in OBJECTS if name not in existing]
 
 
-def _has_our_terms(connection: Connection) -> bool:
+def has_our_terms(connection: Connection) -> bool:
+    """Return whether the index was made by the rules for terms that this program has."""
     return connection.execute("SELECT value FROM idx_meta WHERE key = 'term_rules'").get == terms.TERM_RULES
 
 

@@ -35,6 +35,11 @@ class ForeignProgram:
             [sys.executable, "-c", _SCRIPT, str(path), str(timeout_s)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
 
+    @property
+    def id(self) -> int:
+        """The process id."""
+        return self._process.pid
+
     def run(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         """Run one statement and return its rows; an error of SQLite is raised here."""
         process = self._process
