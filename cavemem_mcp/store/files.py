@@ -32,7 +32,8 @@ _FOREIGN: Final = "its tables are not as expected here: another program changed 
 _FORBIDDEN: Final = "the file may not be used; check its permissions and its disk's"
 _INTERRUPTED: Final = "the operation was interrupted; repeat it"
 
-_PRAGMAS: Final = {"secure_delete": 1, "temp_store": "memory", "synchronous": "full"}
+# fullfsync: on macOS, fsync alone does not reach the disk.
+_PRAGMAS: Final = {"secure_delete": 1, "temp_store": "memory", "synchronous": "full", "fullfsync": 1}
 
 ADVICE: Final[dict[type[apsw.Error], str]] = {
     apsw.BusyError: _BUSY,

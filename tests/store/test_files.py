@@ -108,7 +108,8 @@ def test_a_file_in_the_place_of_a_parent_folder_is_told(folder: Path) -> None:
 
 
 def test_connections_are_durable_and_overwrite_what_they_delete(store: SqliteStore) -> None:
-    pragmas = {"journal_mode": "wal", "synchronous": 2, "secure_delete": 1, "temp_store": 2, "busy_timeout": 5000}
+    pragmas = {"journal_mode": "wal", "synchronous": 2, "fullfsync": 1, "secure_delete": 1, "temp_store": 2}
+    pragmas["busy_timeout"] = 5000
 
     assert {name: store._writer.pragma(name) for name in pragmas} == pragmas
     with store.read() as snapshot:
