@@ -16,7 +16,7 @@ import anyio.to_thread
 from cavemem_mcp import tokens
 from cavemem_mcp.errors import CaveError, StoreError, origin_of
 from cavemem_mcp.service import Cavemem
-from cavemem_mcp.store.files import make_private_folder, store_errors
+from cavemem_mcp.store.files import make_private_folder, system_errors
 
 logger = logging.getLogger(__name__)
 
@@ -223,10 +223,7 @@ class StorePool:
         """Return the bytes that the files of each open store take."""
         with self._lock:
             names = list(self._entries)
-        return {
-            name or "": sum(path.stat().st_size for path in self._folder(name).glob("*") if path.is_file())
-            for name in names
-        }
+        return {name or "": sum(_bytes(path) for path in self._folder(name).glob("*")) for name in names}
 
     def _folder(self, name: str | None) -> Path:
         return self._home / "mem" if name is None else self._home / "stores" / name / "mem"
@@ -275,6 +272,13 @@ class StorePool:
     def _check_disk(self) -> None:
         self.get()
         folder = self._folder(None)
-        with store_errors(folder), tempfile.TemporaryFile(dir=folder) as file:
+        with system_errors(folder), tempfile.TemporaryFile(dir=folder) as file:
             file.write(READY_BYTES)
             file.flush()
+
+
+def _bytes(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:  # another process has just closed the store
+        return 0

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from cavemem_mcp import CaveError, doctor, open_memory, portability
+from cavemem_mcp import CaveError, StoreError, doctor, open_memory, portability
 from cavemem_mcp.store import open_snapshot
+from cavemem_mcp.stores import StorePool
 from tests.faults.disks import NOBODY, Disk, mounted, permissions_that_count
 from tests.faults.stores import LONG, Sample, assert_readable, assert_sound, contents, crash, make_sample
 from tests.live import cavemem
@@ -201,6 +202,18 @@ def test_the_command_reads_and_says_why_it_does_not_write(disk: Disk, original: 
     assert b"The harbour opens at seven." in recalled.stdout
     assert b"can only be read (ReadOnlyError)" in recalled.stderr
     assert json.loads(refused.stderr.splitlines()[-1])["error"] == "cave_remember_failed"
+
+
+async def test_a_server_whose_disk_cannot_be_written_is_not_ready(disk: Disk, original: Sample) -> None:
+    original.copied_to(disk.at / "mem")
+    pool = StorePool(disk.at, open_memory, open_max=1, idle_seconds_max=60, keeps_default=True)
+    disk.remount("ro")
+    with pytest.raises(StoreError, match="Read-only file system"):
+        await pool.check_ready()
+
+    disk.remount("rw")
+    await pool.check_ready()
+    pool.close()
 
 
 def test_a_read_only_disk_without_a_store_is_told(disk: Disk) -> None:
