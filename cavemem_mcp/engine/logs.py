@@ -21,6 +21,8 @@ from cavemem_mcp.engine.units import MARK, UNIT_BYTES_MAX, Form, Source, Unit, p
 TEMPLATE_LINES_MIN: Final = 3
 WORDS_MERGED_MIN: Final = 3
 WORDS_MERGED_MAX: Final = 2
+WORDS_COMPARED_MAX: Final = 60
+"""In lines with more words than this none becomes a value: each is compared with all lines without it."""
 LINE_CHARACTERS_MAX: Final = 2000
 """Longer lines are data, not log messages."""
 _SLOTS: Final = "*§¤"
@@ -103,9 +105,10 @@ def _cut(line: str) -> _Line:
 def _with_words_merged(cut: Sequence[_Line]) -> list[_Line]:
     """Make a word a value where at least three shapes differ in it alone."""
     shapes = dict.fromkeys(line.shape for line in cut if line.values)
+    short = [shape for shape in shapes if sum(text.count(" ") + 1 for text in shape) <= WORDS_COMPARED_MAX]
     wild: dict[tuple[tuple[str, ...], int, int], list[tuple[str, ...]]] = {}
     places: dict[tuple[str, ...], list[tuple[tuple[str, ...], int, int]]] = {}
-    for shape in shapes:
+    for shape in short:
         for at, text in enumerate(shape):
             words = text.split(" ")
             for place, word in enumerate(words):

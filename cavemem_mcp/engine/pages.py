@@ -70,7 +70,8 @@ class _Reader(HTMLParser):
         self._start = 0
         self._level = 0
         self._preformatted = 0
-        self._links: list[tuple[str, int]] = []
+        self._has_text = False  # in the line
+        self._link: tuple[str, int] | None = None  # the open one: where it leads, and where in the line it begins
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Open an element."""
@@ -85,7 +86,7 @@ class _Reader(HTMLParser):
             self._show("#" * self._level + " ")
         elif tag == "li":
             self._show("- ")
-        elif tag in ("td", "th") and "".join(self._line).strip():
+        elif tag in ("td", "th") and self._has_text:
             self._show(" | ")
         elif tag == "pre":
             self._preformatted += 1
@@ -98,7 +99,7 @@ class _Reader(HTMLParser):
             if tag == self.dropping[-1]:
                 self.dropping.pop()
             return
-        if tag == "a" and self._links:
+        if tag == "a":
             self._end_link()
         if tag in _BLOCKS:
             self._end_line()
@@ -122,7 +123,8 @@ class _Reader(HTMLParser):
     def _open_with_attributes(self, tag: str, attributes: dict[str, str | None]) -> None:
         """Open an element whose attributes hold text or a link."""
         if tag == "a":
-            self._links.append((attributes.get("href") or "", len(self._line)))
+            self._end_link()
+            self._link = (attributes.get("href") or "", len(self._line))
         elif tag == "img" and attributes.get("alt"):
             self._show(f"[{attributes['alt']}]")
         elif tag == "meta" and attributes.get("name") == "description" and attributes.get("content"):
@@ -141,6 +143,7 @@ class _Reader(HTMLParser):
             self._start = self._place()
         if text:
             self._line.append(text)
+            self._has_text = self._has_text or not text.isspace()
 
     def _place(self) -> int:
         row, column = self.getpos()
@@ -148,7 +151,9 @@ class _Reader(HTMLParser):
 
     def _end_link(self) -> None:
         """Write where a link leads, unless it is a place in the same page or its text says it."""
-        href, at = self._links.pop()
+        if self._link is None:
+            return
+        (href, at), self._link = self._link, None
         label = "".join(self._line[at:]).strip()
         if label and href.startswith(("http://", "https://", "mailto:")) and len(href) <= _LINK_MAX and href != label:
             self._line[at:] = [f"[{label}]({href})"]
@@ -158,7 +163,7 @@ class _Reader(HTMLParser):
         shown = line.rstrip() if self._preformatted else line.strip()
         if shown.strip("#-| "):
             self.units.append(Unit(shown, self._start, max(self._place(), self._start), self._level))
-        self._line, self._links, self._level = [], [], 0
+        self._line, self._has_text, self._link, self._level = [], False, None, 0
 
 
 def _grouped(lines: Sequence[Unit]) -> list[Unit]:

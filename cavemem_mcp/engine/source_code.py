@@ -14,6 +14,8 @@ from cavemem_mcp.engine.units import Form, Source, Unit, refined
 BODY_LINES_MIN: Final = 3
 BODY_BYTES_MIN: Final = 120
 """A smaller body costs little more than its marker."""
+HEAD_CHARACTERS_MAX: Final = 400
+"""How far above a brace what it opens is looked for."""
 ASKED_MAX: Final = 4
 ASKED_SCORE_MIN: Final = 0.6
 """Bodies that score at least this part of the best one are asked for."""
@@ -35,6 +37,7 @@ _CONTAINER: Final = re.compile(
     r"\b(?:class|interface|struct|enum|union|trait|impl|namespace|mod|module|object|extern|record|protocol|extension|type)\b"
 )
 _OPENING: Final = re.compile(r"[\[({]")
+_BRACE: Final = re.compile(r"[{}]")
 _NOT_BRACKET: Final = re.compile(r"[^\[\](){}\n]+")
 _INSIDE: Final = "\n" + " " * 24 + "s"
 """Line of a string or comment of several lines: it counts as indented."""
@@ -186,22 +189,28 @@ def _brace_bodies(masked: Sequence[str]) -> list[_Body]:
     for row, line in enumerate(masked):
         if not inside and _OPENING.search(line) is None and (not line.strip() or line.rstrip().endswith((";", "}"))):
             head = row + 1
-        for at, character in enumerate(line):
-            if character == "{":
-                looked_into = (
-                    not inside and _CONTAINER.search(" ".join(masked[head:row])[-400:] + " " + line[:at]) is not None
-                )
+        begun = 0  # where in this line its last statement begins
+        for match in _BRACE.finditer(line):
+            at = match.start()
+            if match[0] == "{":
+                looked_into = not inside and _is_container(masked[head:row], line[begun:at])
                 opened.append((head, row, looked_into))
                 inside += not looked_into
-                head = row + 1 if looked_into else head
-            elif character == "}" and opened:
+                if looked_into:
+                    head, begun = row + 1, at + 1
+            elif opened:
                 begin, brace, looked_into = opened.pop()
                 inside -= not looked_into
                 if not looked_into and not inside and row - brace > 1:
                     bodies.append(_Body(begin, brace + 1, row - 1))
                 if not inside:
-                    head = row + 1
+                    head, begun = row + 1, at + 1
     return bodies
+
+
+def _is_container(above: Sequence[str], before: str) -> bool:
+    """Tell whether the lines above a brace and what is before it in its line open a class, a module or the like."""
+    return _CONTAINER.search(f"{' '.join(above)[-HEAD_CHARACTERS_MAX:]} {before}") is not None
 
 
 def _asked(source: Source, bodies: Sequence[_Body], query_terms: Sequence[str]) -> set[int]:

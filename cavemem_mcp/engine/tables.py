@@ -45,15 +45,14 @@ def form(source: Source, _query_terms: Sequence[str]) -> Form:
         raise ValueError("no table")
     header, *rows = table.rows
     whole = [row for row in rows if len(row) == len(header)]
-    constant = [
-        at
-        for at in range(len(header))
-        if len({row[at] for row in whole}) == 1 and "=" not in header[at] and "\n" not in header[at] + whole[0][at]
-    ]
-    varying = [at for at in range(len(header)) if at not in constant] or constant[:1]
-    if any(len(row) in (len(varying), len(header)) and len(row) != len(header) for row in rows):
+    constant: list[int] = []
+    varying: list[int] = []
+    for at, name in enumerate(header):
+        (constant if _is_constant([row[at] for row in whole], name) else varying).append(at)
+    if not varying:
+        varying, constant = constant[:1], constant[1:]
+    if any(len(row) == len(varying) != len(header) for row in rows):  # it would be read as a row without the constants
         constant, varying = [], list(range(len(header)))
-    constant = [at for at in constant if at not in varying]
     same = (
         "; in all rows: " + _line([f"{at + 1}:{header[at]}={whole[0][at]}" for at in constant], ",") if constant else ""
     )
@@ -70,6 +69,11 @@ def form(source: Source, _query_terms: Sequence[str]) -> Form:
         legend=legend,
         units=lambda: units,
     )
+
+
+def _is_constant(cells: Sequence[str], name: str) -> bool:
+    """Tell whether a column is one value that can be stated in the legend."""
+    return len(set(cells)) == 1 and "=" not in name and "\n" not in name + cells[0]
 
 
 def _table(source: Source) -> _Table | None:
@@ -97,7 +101,7 @@ def _read(source: Source, delimiter: str) -> _Table | None:
                 misfits += len(row) != len(rows[0])
                 if len(rows) == 1 and not _is_header(row):
                     return None
-                if misfits > max(len(source.lines) * (1 - FIT_SHARE), 0):
+                if misfits > len(source.lines) * (1 - FIT_SHARE):
                     return None
             begin = reader.line_num
     except csv.Error:

@@ -184,6 +184,15 @@ HUGE = {
     "stamps": "10:00:00 INFO " + "a1 " * 80_000,
     "hunk": "--- a\n+++ b\n@@ -1 +1 @@\n" + "+x\n" * 80_000,
     "headings": "# a\n" * 65_000,
+    "code in one line": "import a;\nimport b;\nimport c;\n" + "function a(){b()}" * 15_000,
+    "braces in one line": "import a;\nimport b;\nimport c;\n" + "{}" * 130_000,
+    "table cells": "<html><table><tr>" + "<td>x" * 52_000,
+    "links in links": "<html>" + "<a>y" * 32_000 + "</a>" * 32_000,
+    "attributes": "<html><a " + "b=' " * 65_000 + ">",
+    "wide JSON records": "[" + ",".join(["{" + ",".join(f'"{n}":1' for n in range(9000)) + "}"] * 3) + "]",
+    "wide CSV": "\n".join([",".join(f"c{n}" for n in range(20_000)), *[",".join("1" * 20_000)] * 3]),
+    "deep JSON list": "[" * 199 + ",".join("1" * 130_000) + "]" * 199,
+    "log words": "\n".join(f"10:00:00 INFO {f'a{chr(97 + n % 26)} 1 x 1 ' * 240}{n}" for n in range(130)),
 }
 
 
