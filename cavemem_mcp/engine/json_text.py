@@ -2,12 +2,14 @@
 
 import json
 import re
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 DEPTH_MAX: Final = 200
 """Deeper texts are not taken for JSON: parsers differ in how deep they go."""
 _TOKENS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}:,]|[^\s\[\]{}:,"]+')
 _SPACE: Final = re.compile(r'("(?:[^"\\]|\\.)*")|[ \t\r\n]+')
+_PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_][\w-]*")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -110,6 +112,11 @@ def without_spaces(text: str) -> str:
     return _SPACE.sub(r"\1", text)
 
 
+def name(path: Sequence[str]) -> str:
+    """Write a path with points between its keys; keys that could be misread are JSON strings."""
+    return ".".join(key if _PLAIN_KEY.fullmatch(key) else string(key) for key in path)
+
+
 def string(value: str) -> str:
     """Write a string as JSON; half of a surrogate pair stays an escape."""
     return json.dumps(value, ensure_ascii=_SURROGATE.search(value) is not None)
@@ -132,18 +139,25 @@ class Part(NamedTuple):
     """A value inside a JSON text.
 
     Attributes:
-        path: The keys and indices that lead to it.
+        parent: The keys and indices that lead to the object or list that holds it.
         start: Where it begins, its key included.
         end: Where it ends.
     """
 
-    path: tuple[str, ...]
+    parent: tuple[str, ...]
     start: int
     end: int
 
 
-_Member = tuple[tuple[str, ...], int, int]
-"""Path of a value, token where it begins with its key, token where it begins."""
+class _Member(NamedTuple):
+    """A value of an object or list: its key or index, if it has one, and the tokens where it begins, with and without.
+
+    A whole text is a member without a key.
+    """
+
+    key: tuple[str, ...]
+    first: int
+    value: int
 
 
 class Outline:
@@ -166,39 +180,44 @@ class Outline:
     def parts(self, size_max: int) -> list[Part]:
         """Cut into parts of at most `size_max` characters; only single values are larger."""
         parts: list[Part] = []
-        stack: list[_Member] = [((), root, root) for root in reversed(self._roots())]
-        while stack:
-            path, first, value = stack.pop()
-            last = self._closers.get(value, value)
-            start, end = self.starts[first], self.ends[last]
-            if last - value < 2 or end - start <= size_max:
+        pending: list[tuple[tuple[str, ...], Iterator[_Member]]] = [((), iter(self._roots()))]
+        while pending:
+            path, members = pending[-1]
+            member = next(members, None)
+            if member is None:
+                pending.pop()
+                continue
+            start, end = self._place(member)
+            if self._closers.get(member.value, 0) - member.value < 2 or end - start <= size_max:
                 parts.append(Part(path, start, end))
             else:
-                stack += reversed(self._inner(path, value))
+                pending.append(((*path, *member.key), iter(self._inner(member.value))))
         return parts
 
     def roots(self) -> list[tuple[int, int]]:
         """Return where each of several texts is."""
-        return [(self.starts[root], self.ends[self._closers.get(root, root)]) for root in self._roots()]
-
-    def _roots(self) -> list[int]:
-        roots: list[int] = []
-        at = 0
-        while at < len(self.starts):
-            roots.append(at)
-            at = self._closers.get(at, at) + 1
-        return roots
+        return [self._place(root) for root in self._roots()]
 
     def items(self, path: tuple[str, ...]) -> list[tuple[int, int]]:
         """Return where the items of the list at a path of keys are."""
         value = 0
         for key in path:
-            value = next(inner for found, _, inner in self._inner((), value) if found == (key,))
-        return [
-            (self.starts[inner], self.ends[self._closers.get(inner, inner)]) for _, _, inner in self._inner((), value)
-        ]
+            value = next(member.value for member in self._inner(value) if member.key == (key,))
+        return [self._place(member) for member in self._inner(value)]
 
-    def _inner(self, path: tuple[str, ...], value: int) -> list[_Member]:
+    def _place(self, member: _Member) -> tuple[int, int]:
+        """Return where a value begins, with its key, and where it ends."""
+        return self.starts[member.first], self.ends[self._closers.get(member.value, member.value)]
+
+    def _roots(self) -> list[_Member]:
+        roots: list[_Member] = []
+        at = 0
+        while at < len(self.starts):
+            roots.append(_Member((), at, at))
+            at = self._closers.get(at, at) + 1
+        return roots
+
+    def _inner(self, value: int) -> list[_Member]:
         """Return the members of an object or list."""
         close = self._closers[value]
         is_object = self.text[self.starts[value]] == "{"
@@ -207,6 +226,6 @@ class Outline:
         while at < close:
             inner = at + 2 if is_object else at
             key = json.loads(self.text[self.starts[at] : self.ends[at]]) if is_object else str(len(members))
-            members.append(((*path, key), at, inner))
+            members.append(_Member((key,), at, inner))
             at = self._closers.get(inner, inner) + 2
         return members

@@ -3,16 +3,17 @@
 from collections.abc import Sequence
 from typing import Final
 
-from cavemem_mcp.engine.json_text import Outline, Part, without_spaces
+from cavemem_mcp.engine.json_text import Outline, Part, is_lines, name, without_spaces
 from cavemem_mcp.engine.units import MARK, UNIT_BYTES_MAX, Form, Source, Unit, pieces
 
 _LEGEND: Final = f"{MARK}JSON, cut into path: value]"
 
 
 def form(source: Source, _query_terms: Sequence[str]) -> Form:
-    """Return the minified text."""
+    """Return the minified text; one value a line stays one value a line."""
+    lines = source.lines if is_lines(source.text) else [source.text]
     return Form(
-        text=without_spaces(source.text),
+        text="\n".join(filter(None, map(without_spaces, lines))),
         method="minify",
         lossless=True,
         source=source,
@@ -28,7 +29,7 @@ def _units(source: Source) -> list[Unit]:
     size = 0
     for part in Outline(source.text).parts(UNIT_BYTES_MAX * 2 // 3):
         length = part.end - part.start
-        if group and (size + length > UNIT_BYTES_MAX or part.path[:-1] != group[-1].path[:-1]):
+        if group and (size + length > UNIT_BYTES_MAX or part.parent != group[-1].parent):
             units += _shown(source, group)
             group, size = [], 0
         group.append(part)
@@ -45,6 +46,6 @@ def _shown(source: Source, group: Sequence[Part]) -> list[Unit]:
             unit._replace(start=unit.start + start, end=unit.end + start)
             for unit in pieces(piece, 0, len(piece.lines) - 1)
         ]
-    parent = ".".join(group[0].path[:-1])
+    parent = name(group[0].parent)
     shown = ",".join(without_spaces(source.text[part.start : part.end]) for part in group)
     return [Unit(f"{parent}: {shown}" if parent else shown, start, end)]

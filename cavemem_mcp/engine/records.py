@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from cavemem_mcp import tokens
 from cavemem_mcp.engine import minified
-from cavemem_mcp.engine.json_text import Number, Outline, Value, dump, is_lines, string, without_spaces
+from cavemem_mcp.engine.json_text import Number, Outline, Value, dump, is_lines, name, string
 from cavemem_mcp.engine.units import MARK, UNIT_BYTES_MAX, Form, Source, Unit, utf8_size
 
 RECORDS_MIN: Final = 3
@@ -37,7 +37,6 @@ _NOT_BARE: Final = re.compile(
     r"""[\x00-\x1f"\x7f-\xa0\u2028\u2029\ud800-\udfff]|^[\s\[{~…]|\s$|^$"""
     r"|^(?:true|false|null|NaN|-?Infinity|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)$"
 )
-_PLAIN_KEY: Final = re.compile(r"[A-Za-z_][\w-]*")
 
 Path = tuple[str, ...]
 
@@ -75,12 +74,15 @@ def form(source: Source, query_terms: Sequence[str]) -> Form:
     table = found_in(value)
     if table is None:
         raise ValueError("no list of objects")
+    small = minified.form(source, query_terms)
     flat = [_flattened(row) for row in table.rows]
     columns = list(dict.fromkeys(path for row in flat for path in row))
     if len(columns) * len(flat) > SPARSE_MAX * sum(map(len, flat)):
-        return minified.form(source, query_terms)
-    constant = [path for path in columns if _is_constant(path, flat)]
-    varying = [path for path in columns if path not in set(constant)]
+        return small
+    constant: list[Path] = []
+    varying: list[Path] = []
+    for path in columns:
+        (constant if _is_constant(path, flat) else varying).append(path)
     if not varying:
         varying, constant = constant[:1], constant[1:]
     separator = _cheapest_separator(varying, flat)
@@ -89,20 +91,18 @@ def form(source: Source, query_terms: Sequence[str]) -> Form:
         (
             *_around(value, table, is_lines=lines),
             *_constants(constant, flat[0], separator),
-            separator.join(map(_name, varying)),
+            separator.join(map(name, varying)),
         )
     )
     if utf8_size(legend) > len(source.text) * LEGEND_SHARE:
-        return minified.form(source, query_terms)
+        return small
     rows = [separator.join(_cell(row.get(path, _ABSENT), separator) for path in varying) for row in flat]
     text = "\n".join((legend, *rows))
     method = "records"
-    if not lines:
-        small = without_spaces(source.text)
-        if tokens.count(small) <= tokens.count(text):
-            text, method = small, "minify"
+    if tokens.count(small.text) <= tokens.count(text):
+        text, method = small.text, small.method
     if sum(map(utf8_size, rows)) > len(rows) * ROW_BYTES_MAX:
-        return replace(minified.form(source, query_terms), text=text, method=method)
+        return replace(small, text=text, method=method)
     return Form(
         text=text,
         method=method,
@@ -142,7 +142,7 @@ def _is_constant(path: Path, flat: Sequence[dict[Path, Value]]) -> bool:
 
 def _around(value: Value, table: Table, *, is_lines: bool) -> list[str]:
     """Return the line that says what the rows are, and what is around them."""
-    place = f' of "{_name(table.path)}"' if table.path else ""
+    place = f' of "{name(table.path)}"' if table.path else ""
     kind = "JSON lines" if is_lines else "JSON"
     said = f"{MARK}{kind}: {len(table.rows)} rows{place}; {_MISSING} is missing]"
     return [said, dump(_emptied(value, table.path))] if table.path else [said]
@@ -150,7 +150,7 @@ def _around(value: Value, table: Table, *, is_lines: bool) -> list[str]:
 
 def _constants(paths: Sequence[Path], row: dict[Path, Value], separator: str) -> list[str]:
     """Return the line that states the columns that never change, if there are any."""
-    stated = [f"{_name(path)}={_cell(row[path], separator)}" for path in paths]
+    stated = [f"{name(path)}={_cell(row[path], separator)}" for path in paths]
     return [separator.join(("always", *stated))] if stated else []
 
 
@@ -159,11 +159,6 @@ def _emptied(value: Value, path: Path) -> Value:
     if not path or not isinstance(value, dict):
         return []
     return {key: _emptied(inner, path[1:]) if key == path[0] else inner for key, inner in value.items()}
-
-
-def _name(path: Path) -> str:
-    """Write a path; keys that could be misread are JSON strings."""
-    return ".".join(key if _PLAIN_KEY.fullmatch(key) else string(key) for key in path)
 
 
 def _cell(value: Value | _Absent, separator: str) -> str:

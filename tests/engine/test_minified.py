@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from cavemem_mcp.engine import compress
 
 CONFIG = {
@@ -39,3 +41,18 @@ def test_json_that_is_too_deep_is_left_alone() -> None:
     text = '{"a": ' * 5000 + "1" + "}" * 5000
     assert compress(text).content_type == "prose"
     assert compress('{"a": ' * 150 + "1" + "}" * 150).content_type == "json"
+
+
+def test_one_value_a_line_stays_one_value_a_line() -> None:
+    values = [{f"key {number}": [number, number]} for number in range(20)]
+    result = compress("\n\n".join(map(json.dumps, values)))
+    assert result.method == "minify"
+    assert [json.loads(line) for line in result.text.split("\n")] == values
+
+
+@pytest.mark.parametrize("key", ["two\nlines", "half \ud800", "a.b"])
+def test_a_key_that_could_be_misread_is_shown_as_a_string(key: str) -> None:
+    values = {key: {f"k{number}": f"the value {number} of many" for number in range(200)}}
+    result = compress(json.dumps(values, indent=1), query_terms=("150",), token_budget=300)
+    line = next(line for line in result.text.split("\n") if "value 150" in line)
+    assert line.startswith(json.dumps(key) + ": ")
