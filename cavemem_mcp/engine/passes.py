@@ -29,7 +29,13 @@ _SUMMARY: Final = re.compile(
     r"^[ \t]*(?:[0-9]+ passing|Tests: +[0-9]|Test Suites: |# pass |1\.\.[0-9]+|Test Files +[0-9]|Tests +[0-9]+ passed)",
     re.MULTILINE,
 )
-_FAULT: Final = re.compile(r"\b(?:fail|failed|failure|error|warning|warn|deprecated|panic|xfail)", re.IGNORECASE)
+_FAULT: Final = re.compile(
+    r"\b(?:fail|error|warn|deprecat|panic|xfail|fatal|assert)|(?:error|exception|warning)s?\b", re.IGNORECASE
+)
+_FAULT_DETAIL: Final = re.compile(
+    r"[E>] {3}|\s*(?:[0-9]+\) |not ok\b|[✕✗✖✘×] |[-+] |(?:left|right|expected|actual|received|got|want)\b)",
+    re.IGNORECASE,
+)
 
 
 def recognises(source: Source) -> bool:
@@ -45,6 +51,7 @@ def form(source: Source, query_terms: Sequence[str]) -> Form:
     lines = source.lines
     passed = _passed(source)
     asked = asked_rows(lines, query_terms)
+    whole = asked | {row for row, line in enumerate(lines) if _is_fault(line)}
     runs: dict[int, repeats.Copy] = {}
     row = 0
     while row < len(lines):
@@ -54,13 +61,18 @@ def form(source: Source, query_terms: Sequence[str]) -> Form:
         if end - row >= RUN_MIN:
             runs[row] = repeats.Copy(end - 1, source.rows_marker(row, end - 1, f"{end - row} passed"))
         row = end + 1
-    blocks = repeats.united(source, runs, repeats.found_in(source), repeats.runs_in(source, asked))
+    blocks = repeats.united(source, runs, repeats.found_in(source), repeats.runs_in(source, whole))
     return Form(
         text="\n".join(block.text for block in blocks),
         method="passes",
         source=source,
         units=lambda: refined(source, blocks),
     )
+
+
+def _is_fault(line: str) -> bool:
+    """Tell whether a line says what went wrong."""
+    return _FAULT.search(line) is not None or _FAULT_DETAIL.match(line) is not None
 
 
 def _passed(source: Source) -> list[bool]:

@@ -1,5 +1,7 @@
 """Test and build logs: runs of passes become counts, everything else stays."""
 
+import pytest
+
 from cavemem_mcp.engine import compress
 
 FAULTS = [
@@ -19,6 +21,28 @@ def test_failures_errors_warnings_and_the_summary_stay_whole() -> None:
     shown = result.text.split("\n")
     assert [line for line in shown if not line.startswith("[… ")] == FAULTS
     assert shown[0].startswith("[… L1-30 · 30 passed · ")
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "FAILED tests/test_b.py::test_case_{0} - assert {0} == {1}",
+        "ERROR tests/test_b.py::test_case_{0} - ValueError: {1}",
+        "E       item {0} differs: {1}",
+        "src/lib{0}.rs:{1}: warning: unused variable",
+        "ValueError: cell {0} holds {1}",
+        "--- FAIL: TestCase{0} (0.{1}s)",
+        "not ok {0} - case {1}",
+        "test parser::case_{0} ... FAILED",
+        "  {0}) adds {1} numbers",
+        "  ✕ adds {0} numbers ({1} ms)",
+        "tests/test_a.py:{0}: DeprecationWarning: use y{1}",
+    ],
+)
+def test_faults_that_differ_in_numbers_alone_all_stay(fault: str) -> None:
+    faults = [fault.format(number, number * 7) for number in range(1, 12)]
+    text = compress("\n".join([*PASSES, *faults])).text
+    assert "\n".join(faults) in text
 
 
 def test_a_pass_that_the_query_asks_for_stays() -> None:
