@@ -8,7 +8,7 @@ from typing import Final
 
 from cavemem_mcp import tokens
 from cavemem_mcp.engine import detect, focus
-from cavemem_mcp.engine.units import Form, Source, looks_compressed, plain
+from cavemem_mcp.engine.units import Form, Source, hides, looks_compressed, plain
 from cavemem_mcp.errors import origin_of
 
 SAVING_MIN: Final = 0.05
@@ -97,15 +97,17 @@ class Compressible:
 
 
 def _structural(text: str, query_terms: Sequence[str]) -> tuple[str, Form]:
-    """Return a text's type and its form of that type; whatever goes wrong there leaves the text as it is."""
+    """Return a text's type and its form of that type; the text as it is where that fails or hides what is asked for."""
     source = Source(text)
     if looks_compressed(text):
         return "prose", plain(source)
     try:
-        return detect.form(source, query_terms)
+        content_type, form = detect.form(source, query_terms)
+        is_hiding = not form.lossless and hides(form.text, text, query_terms)
     except Exception as error:
         logger.warning("a text could not be compressed and stays as it is: %s", origin_of(error))
         return "prose", plain(source)
+    return content_type, plain(source) if is_hiding else form
 
 
 def _is_stable(form: Form, query_terms: Sequence[str]) -> bool:

@@ -33,6 +33,7 @@ class _File:
 def form(source: Source, query_terms: Sequence[str]) -> Form:
     """Return the diff with less around its changes."""
     files = _files(source.lines)
+    asked = asked_rows(source.lines, query_terms)
     shown: list[Unit] = []
     dropped: list[int] = []
     done = 0
@@ -43,7 +44,7 @@ def form(source: Source, query_terms: Sequence[str]) -> Form:
         if _GENERATED.search(_name(source.lines, file)) is not None:
             shown += _counted(source, file, query_terms)
         else:
-            shown += _shortened(source, file, dropped)
+            shown += _shortened(source, file, asked, dropped)
     if done < len(source.lines):
         shown.append(source.unit(done, len(source.lines) - 1))
     legend = ""
@@ -131,8 +132,8 @@ def _counted(source: Source, file: _File, query_terms: Sequence[str]) -> list[Un
     return units
 
 
-def _shortened(source: Source, file: _File, dropped: list[int]) -> list[Unit]:
-    """Return a file's changes with little around them; rows left out are added to `dropped`."""
+def _shortened(source: Source, file: _File, asked: set[int], dropped: list[int]) -> list[Unit]:
+    """Return a file's changes with little but what is asked for around them; rows left out are added to `dropped`."""
     lines = source.lines
     head = [file.first, *(row for row in file.header[1:] if _TELLING.match(lines[row]) is not None)]
     if not lines[file.first].startswith("diff --git "):
@@ -146,8 +147,9 @@ def _shortened(source: Source, file: _File, dropped: list[int]) -> list[Unit]:
             units.append(source.unit(done, first - 1))
         done = last + 1
         kept = _near_changes(lines, first, last)
-        dropped += [row for row in range(first, last + 1) if row not in kept]
-        units += _grouped(source, [row for row in range(first, last + 1) if row in kept], last)
+        rows = [row for row in range(first, last + 1) if row in kept or row in asked]
+        dropped += [row for row in range(first, last + 1) if row not in kept and row not in asked]
+        units += _grouped(source, rows, last)
     if done <= file.last:
         units.append(source.unit(done, file.last))
     return units

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from cavemem_mcp import bm25, terms, tokens
-from cavemem_mcp.engine.units import UNIT_BYTES_MAX, Form, Unit, plain, utf8_size
+from cavemem_mcp.engine.units import UNIT_BYTES_MAX, Form, Unit, hides, plain, utf8_size
 
 OPENING_SHARE: Final = 0.08
 OUTLINE_SHARE: Final = 0.12
@@ -30,7 +30,7 @@ def select(form: Form, query_terms: Sequence[str], token_budget: int) -> str:
     scores = _scores(units, choice.headings, query_terms)
     ranked = sorted((at for at, (score, _) in enumerate(scores) if score > 0), key=lambda at: (-scores[at][0], at))
     best = next((at for at in ranked if scores[at][1]), None)
-    if best is None and _is_left_out(form, query_terms):
+    if best is None and form.method != "none" and hides(form.legend, form.source.text, query_terms):
         return select(plain(form.source), query_terms, token_budget)
     if best is not None:
         if not choice.add(best):
@@ -42,15 +42,6 @@ def select(form: Form, query_terms: Sequence[str], token_budget: int) -> str:
     else:
         choice.fill_from_start()
     return choice.fitting_text()
-
-
-def _is_left_out(form: Form, query_terms: Sequence[str]) -> bool:
-    """Tell whether only the text before it took this form holds a term of the query."""
-    if form.method == "none" or not query_terms:
-        return False
-    stated = terms.document_terms(form.legend).frequencies
-    held = terms.document_terms(form.source.text).frequencies
-    return any(term in held for term in query_terms) and not any(term in stated for term in query_terms)
 
 
 def _coarser(units: Sequence[Unit]) -> list[Unit]:

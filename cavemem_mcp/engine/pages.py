@@ -6,9 +6,11 @@ from html.parser import HTMLParser
 from typing import Final
 
 from cavemem_mcp import tokens
-from cavemem_mcp.engine.units import MARK, UNIT_BYTES_MAX, Form, Source, Unit, pieces, plain, utf8_size
+from cavemem_mcp.engine.units import MARK, UNIT_BYTES_MAX, Form, Source, Unit, hides, pieces, plain, utf8_size
 
-_DROPPED: Final = frozenset({"script", "style", "svg", "nav", "footer", "form", "noscript", "template"})
+_NEVER_SHOWN: Final = frozenset({"script", "style", "svg", "noscript", "template"})
+_AROUND: Final = {"nav": "navigation", "footer": "footers", "form": "forms"}
+"""What is around the text of a page, by its tag."""
 _BLOCKS: Final = frozenset(
     {
         *("address", "article", "aside", "blockquote", "body", "br", "caption", "dd", "details", "div", "dl", "dt"),
@@ -22,25 +24,30 @@ _SPACE: Final = re.compile(r"\s+")
 _LINK_MAX: Final = 300
 
 
-def form(source: Source, _query_terms: Sequence[str]) -> Form:
-    """Return the text of a page."""
+def form(source: Source, query_terms: Sequence[str]) -> Form:
+    """Return the text of a page, with what is around it only where the query finds nothing else."""
     text = source.text
     end = text.rfind(">") + 1
     if text.rfind("<!--") > text.rfind("-->"):  # a comment without an end hides the rest
         return plain(source)
+    around = set(_AROUND)
     try:
-        reader = _read(source, end, _DROPPED)
+        reader = _read(source, end, around)
         if reader.in_forms > sum(len(unit.text) for unit in reader.units):  # some pages are one form around everything
-            reader = _read(source, end, _DROPPED - {"form"})
+            around = {"nav", "footer"}
+            reader = _read(source, end, around)
+        if hides(reader.text, text, query_terms):
+            around = set[str]()
+            reader = _read(source, end, around)
     except AssertionError:  # what the parser raises for a malformed declaration
         return plain(source)
     if reader.dropping:  # so does an element
         return plain(source)
-    shown = "\n".join(unit.text for unit in reader.units)
-    saved = tokens.count(text) - tokens.count(shown)
-    legend = f"{MARK}HTML as text: markup, scripts, styles, navigation, footers, forms · {saved} tok]"
+    saved = tokens.count(text) - tokens.count(reader.text)
+    left_out = ", ".join(("scripts", "styles", *(what for tag, what in _AROUND.items() if tag in around)))
+    legend = f"{MARK}HTML as text: markup, {left_out} · {saved} tok]"
     return Form(
-        text=f"{legend}\n{shown}",
+        text=f"{legend}\n{reader.text}",
         method="html",
         source=source,
         legend=legend,
@@ -48,9 +55,12 @@ def form(source: Source, _query_terms: Sequence[str]) -> Form:
     )
 
 
-def _read(source: Source, end: int, dropped: frozenset[str]) -> "_Reader":
-    """Read a page; every construct before `end` has an end itself, which keeps the parser's work linear."""
-    reader = _Reader(source, dropped)
+def _read(source: Source, end: int, around: set[str]) -> "_Reader":
+    """Read a page without what is `around` its text.
+
+    Every construct before `end` has an end itself, which keeps the parser's work linear.
+    """
+    reader = _Reader(source, _NEVER_SHOWN | around)
     reader.feed(source.text[:end])
     reader.finish(source.text[end:])
     return reader
@@ -72,6 +82,11 @@ class _Reader(HTMLParser):
         self._preformatted = 0
         self._has_text = False  # in the line
         self._link: tuple[str, int] | None = None  # the open one: where it leads, and where in the line it begins
+
+    @property
+    def text(self) -> str:
+        """Return what was collected."""
+        return "\n".join(unit.text for unit in self.units)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Open an element."""

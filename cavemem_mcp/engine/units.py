@@ -222,3 +222,14 @@ def asked_rows(lines: Sequence[str], query_terms: Sequence[str]) -> set[int]:
                 holders[term].append(row)
     few = max(3, len(lines) // 50)
     return {row for rows in holders.values() for row in (rows if len(rows) <= few else rows[:1])}
+
+
+def hides(shown: str, whole: str, query_terms: Sequence[str]) -> bool:
+    """Tell whether a text holds terms of the query, but what is shown of it holds none."""
+    if not query_terms:
+        return False
+    seen = terms.document_terms(shown).frequencies
+    if any(term in seen for term in query_terms):
+        return False
+    held = terms.document_terms(whole).frequencies
+    return any(term in held for term in query_terms)

@@ -31,6 +31,13 @@ def test_one_line_of_context_and_one_header_line_stay() -> None:
     ]
 
 
+def test_context_that_the_query_asks_for_stays() -> None:
+    text = HEADER + _hunk(10, ["-old", "+new"])
+    shown = compress(text, query_terms=("before", "0")).text.split("\n")
+    assert " context line 10 before 0" in shown
+    assert " context line 10 after 2" not in shown
+
+
 @inputs.checked
 @given(
     st.lists(

@@ -1,5 +1,7 @@
 """HTML pages become their text."""
 
+import pytest
+
 from cavemem_mcp.engine import compress
 
 PAGE = (
@@ -39,6 +41,21 @@ def test_a_page_whose_end_is_hidden_is_left_as_it_is() -> None:
     for broken in ("<html><p>a</p><nav><p>b</p>", "<html><p>a</p><!-- b", "<html><p>a</p><script>b"):
         text = broken + " and a little more text" * 20
         assert compress(text).text is text
+
+
+@pytest.mark.parametrize("word", ["about", "imprint", "search", "guide"])
+def test_what_is_around_the_text_is_shown_where_the_query_finds_nothing_else(word: str) -> None:
+    result = compress(PAGE, query_terms=(word,))
+    assert result.method == "html"
+    assert word in result.text.lower()
+    assert ("About us" in result.text) == (word != "guide")
+    assert ("navigation" in result.text.split("\n")[0]) == (word == "guide")
+
+
+def test_a_word_that_only_a_script_holds_is_shown_in_the_page_as_it_is() -> None:
+    page = PAGE.replace("var a", "var retries")
+    assert compress(page, query_terms=("retries",)).text is page
+    assert "retries" in compress(page, query_terms=("retries",), token_budget=80).text
 
 
 def test_a_word_that_only_the_navigation_holds_is_found_within_a_budget() -> None:

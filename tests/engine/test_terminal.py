@@ -38,3 +38,9 @@ def test_a_coloured_diff_is_shortened_as_a_diff() -> None:
     assert "\n-a\n+b" in shown
     assert "context 19" in shown
     assert "context 3\n" not in shown
+
+
+def test_a_query_that_only_an_overwritten_line_answers_is_shown_the_text_as_it_is() -> None:
+    text = "".join(f"\x1b[2Kfetching part{number}\r" for number in range(40)) + "\x1b[2Kfetched\n"
+    assert compress(text, query_terms=("fetched",)).method != "none"
+    assert compress(text, query_terms=("part7",)).text is text
