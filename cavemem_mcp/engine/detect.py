@@ -122,10 +122,6 @@ def _is_log(source: Source) -> bool:
     return marked >= _LOG_LINES_MIN and marked >= others
 
 
-def _is_terminal(source: Source) -> bool:
-    return terminal.is_drawn(source.text)
-
-
 def _is_any(_: Source) -> bool:
     return True
 
@@ -140,6 +136,6 @@ TYPES: Final = (
     ContentType("csv", tables.recognises, tables.form),
     ContentType("test log", passes.recognises, passes.form),
     ContentType("log", _is_log, logs.form),
-    ContentType(TERMINAL, _is_terminal, prose.form),
+    ContentType(TERMINAL, terminal.is_drawn, prose.form),
     ContentType("prose", _is_any, prose.form),
 )

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from cavemem_mcp import tokens
@@ -11,8 +12,10 @@ _ESCAPE: Final = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|\x1b[ -/]?[0-~]"
     r"|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]"
 )
-_UP_AND_ERASE: Final = re.compile(r"\x1b\[([0-9]{0,3})(?:A\r?\x1b\[[0-2]?[KJ]|F\x1b\[[0-2]?[KJ])")
-_DRAWN: Final = re.compile(r"\x1b[\[\]]|[^\r\n]\r[^\r\n]")
+_ESCAPED: Final = re.compile(r"\x1b[\[\]]")
+_CONTROL: Final = re.compile(r"\x1b\[([0-9]{0,3})([ABEFGJK])|\r")
+"""What moves the cursor up (A, F), down (B, E) or to a column (G), or erases the screen (J) or a line (K)."""
+_WORD: Final = re.compile(r"[^\W\d_]+")
 
 
 class Screen(NamedTuple):
@@ -27,30 +30,97 @@ class Screen(NamedTuple):
     legend: str
 
 
-def is_drawn(text: str) -> bool:
-    """Tell whether a text holds escape sequences or redraws lines."""
-    return _DRAWN.search(text) is not None
+def is_drawn(source: Source) -> bool:
+    """Tell whether a text holds escape sequences, or redraws lines: the same words after a carriage return."""
+    if _ESCAPED.search(source.text) is not None:
+        return True
+    if "\r" not in source.text:
+        return False
+    redrawn = others = 0
+    for line in source.lines:
+        words = [_WORD.findall(drawing) for drawing in line.split("\r") if drawing and not drawing.isspace()]
+        for before, after in pairwise(words):
+            if before and before == after:
+                redrawn += 1
+            else:
+                others += 1
+    return redrawn > others
+
+
+class _Display:
+    """The rows that a terminal shows and its cursor, of whose column only is known whether it is the first.
+
+    A row has the number of the line that first reached it.
+    """
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self.overwritten = 0
+        self._rows: list[list[str]] = []
+        self._at = 0
+        self._at_start = True
+
+    def rows(self) -> list[str]:
+        """Return what is shown."""
+        return ["".join(row) for row in self._rows]
+
+    def draw(self, text: str, number: int) -> None:
+        """Show text; at the start of a row it replaces what is there, blank text excepted."""
+        shown = _ESCAPE.sub("", text)
+        if not shown or (self._at_start and shown.isspace()):
+            return
+        self._reach(number)
+        if self._at_start:
+            self._erase(self._at)
+        self._at_start = False
+        self._rows[self._at].append(shown)
+
+    def control(self, amount: str, action: str) -> None:
+        """Move the cursor or erase."""
+        if action in "AF":
+            self._at = max(self._at - int(amount or 1), 0)
+        elif action in "BE":
+            self._at = min(self._at + int(amount or 1), len(self._rows))
+        elif action == "K" and (self._at_start or amount in ("1", "2")):
+            self._erase(self._at)
+        elif action == "J" and self._at_start and amount in ("", "0"):
+            for row in range(self._at, len(self._rows)):
+                self._erase(row)
+            del self._rows[self._at + 1 :], self.numbers[self._at + 1 :]
+        self._at_start = self._at_start or action in "EFG\r"
+
+    def end_line(self, number: int) -> None:
+        """Move to the start of the next row."""
+        self._reach(number)
+        self._at += 1
+        self._at_start = True
+
+    def _reach(self, number: int) -> None:
+        if self._at == len(self._rows):
+            self._rows.append([])
+            self.numbers.append(number)
+
+    def _erase(self, row: int) -> None:
+        if row < len(self._rows) and self._rows[row]:
+            self.overwritten += 1
+            self._rows[row] = []
 
 
 def screen(source: Source) -> Screen:
     """Return what stays visible of terminal output."""
-    shown: list[str] = []
-    numbers: list[int] = []
-    overwritten = 0
-    for row, line in enumerate(source.lines):
-        up = sum(int(match[1] or 1) for match in _UP_AND_ERASE.finditer(line))
-        for _ in range(min(up, len(shown))):
-            shown.pop()
-            numbers.pop()
-            overwritten += 1
-        drawings = [drawing for part in line.split("\r") if (drawing := _ESCAPE.sub("", part)).strip()]
-        overwritten += max(len(drawings) - 1, 0)
-        shown.append(drawings[-1] if drawings else "")
-        numbers.append(row + 1)
-    text = "\n".join(shown)
+    display = _Display()
+    for number, line in enumerate(source.lines, 1):
+        done = 0
+        for match in _CONTROL.finditer(line):
+            display.draw(line[done : match.start()], number)
+            display.control(match[1] or "", match[2] or "\r")
+            done = match.end()
+        display.draw(line[done:], number)
+        display.end_line(number)
+    text = "\n".join(display.rows())
     saved = tokens.count(source.text) - tokens.count(text)
-    legend = f"{MARK}terminal: escapes and {overwritten} overwritten lines · {saved} tok]"
-    return Screen(Source(text, numbers), legend)
+    legend = f"{MARK}terminal: escapes and {display.overwritten} overwritten lines · {saved} tok]"
+    return Screen(Source(text, display.numbers), legend)
 
 
 def form(screen: Screen, shown: Form) -> Form:

@@ -1,5 +1,7 @@
 """Terminal output: what is left on the screen."""
 
+import pytest
+
 from cavemem_mcp.engine import compress
 
 
@@ -20,6 +22,36 @@ def test_lines_that_the_cursor_goes_back_to_erase_are_overwritten() -> None:
     assert "progress 29 of the long job" in lines
     assert "progress 12 of the long job" not in lines
     assert "start" in lines
+
+
+def test_lines_that_the_cursor_only_passes_stay() -> None:
+    steps = "".join(
+        f"\x1b[{4 - layer}A\x1b[2K\rlayer{layer}: {step}% of it is here\x1b[{4 - layer}B\r"
+        for step in range(0, 101, 10)
+        for layer in range(4)
+    )
+    text = "".join(f"layer{layer}: waiting\n" for layer in range(4)) + steps + "\nall of it is here\n"
+    first, *lines = compress(text).text.split("\n")
+    assert first.startswith("[… terminal: escapes and 44 overwritten lines · ")
+    assert [line for line in lines if line] == [
+        *(f"layer{n}: 100% of it is here" for n in range(4)),
+        "all of it is here",
+    ]
+
+
+def test_what_is_erased_below_the_cursor_is_gone() -> None:
+    bars = "\n".join(f"part {number} is being fetched" for number in range(20))
+    text = f"start\n\x1b[36mwait\x1b[0m\n{bars}\x1b[19F\x1b[Jfetched\nend\n"
+    assert [line for line in compress(text).text.split("\n")[1:] if line] == ["start", "wait", "fetched", "end"]
+
+
+@pytest.mark.parametrize("end", ["\r", "\r\r\n"])
+def test_lines_that_end_in_carriage_returns_are_no_redrawn_line(end: str) -> None:
+    names = ("Ada", "Bruno", "Carla", "Dimitri", "Eve", "Farid")
+    text = end.join(f"{name} has something of her own to say about the plan." for name in names)
+    result = compress(text)
+    assert result.content_type == "prose"
+    assert result.text is text
 
 
 def test_markers_name_lines_of_the_original() -> None:
