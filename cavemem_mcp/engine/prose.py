@@ -39,19 +39,28 @@ def form(source: Source, _query_terms: Sequence[str]) -> Form:
         method="lines",
         source=source,
         lossless=not dropped,
-        units=lambda: _units(source, spare, copies),
+        units=lambda: _units(source, copies),
     )
+
+
+def _fenced_rows(lines: Sequence[str]) -> list[bool]:
+    """Tell of each line whether it is in fenced code, fences included."""
+    fenced: list[bool] = []
+    inside = False
+    for line in lines:
+        is_fence = line.lstrip().startswith(_FENCE)
+        fenced.append(inside or is_fence)
+        inside = inside != is_fence
+    return fenced
 
 
 def _spare_rows(lines: Sequence[str]) -> set[int]:
     """Return the rows of blank lines after another blank line, and of rule lines, outside of fenced code."""
     spare: set[int] = set()
-    fenced = blank = False
-    for row, line in enumerate(lines):
-        if line.lstrip().startswith(_FENCE):
-            fenced, blank = not fenced, False
-        elif fenced:
-            continue
+    blank = False
+    for row, (line, is_fenced) in enumerate(zip(lines, _fenced_rows(lines), strict=True)):
+        if is_fenced:
+            blank = False
         elif not line or line.isspace():
             if blank:
                 spare.add(row)
@@ -71,13 +80,12 @@ def _is_rule(line: str) -> bool:
     return len(drawn) >= _RULE_LENGTH_MIN and drawn == drawn[0] * len(drawn)
 
 
-def _units(source: Source, spare: set[int], copies: dict[int, repeats.Copy]) -> list[Unit]:
-    """Cut at headings, blank lines and by size."""
+def _units(source: Source, copies: dict[int, repeats.Copy]) -> list[Unit]:
+    """Cut at headings, blank lines and by size; rule lines stay."""
     units: list[Unit] = []
     lines = source.lines
-    begin, size, row = 0, 0, 0
-    fenced = False
-    ends = False
+    fenced = _fenced_rows(lines)
+    begin, row = 0, 0
 
     def close(end: int) -> None:
         if begin < end:
@@ -86,24 +94,15 @@ def _units(source: Source, spare: set[int], copies: dict[int, repeats.Copy]) -> 
     while row < len(lines):
         line = lines[row]
         copy = copies.get(row)
-        heading = None if fenced else _HEADING.match(line)
-        blank = not line or line.isspace()
-        ends = blank and not fenced
-        if copy is not None or heading is not None or ends or row in spare:
+        heading = None if fenced[row] else _HEADING.match(line)
+        if copy is not None or heading is not None or (not fenced[row] and (not line or line.isspace())):
             close(row)
             if copy is not None:
                 units.append(Unit(copy.marker, *source.span(row, copy.last)))
                 row = copy.last
             elif heading is not None:
                 units.append(source.unit(row, row, level=len(heading[1])))
-            begin, size = row + 1, 0
-        else:
-            if size + utf8_size(line) > UNIT_BYTES_MAX:
-                close(row)
-                begin, size = row, 0
-            size += utf8_size(line)
-        if line.lstrip().startswith(_FENCE):
-            fenced = not fenced
+            begin = row + 1
         row += 1
     close(len(lines))
     return _joined(source, units)

@@ -50,3 +50,18 @@ def test_repeated_numbers_are_data() -> None:
 def test_facts_in_a_list_of_equal_lines_all_stay() -> None:
     text = "\n".join(f"- server {number} has the address 10.0.0.{number * 3 % 250}" for number in range(100))
     assert compress(text).text is text
+
+
+def test_the_focus_leaves_no_rule_line_out_without_a_marker() -> None:
+    lines = [f"{text}\n\n---\n" if number % 2 else text for number, text in enumerate(PARAGRAPHS)]
+    lines[7] = "The needle lies here.\n\n* * *\n"
+    shown = compress("\n".join(lines), query_terms=("needle",), token_budget=150).text.split("\n")
+    at = shown.index("The needle lies here.")
+    assert shown[at + 1 : at + 3] == ["", "* * *"]
+
+
+def test_a_heading_after_repeated_fences_is_in_the_outline() -> None:
+    block = "\n".join(["```", *PARAGRAPHS[:5], "```", ""])
+    filler = "\n\n".join(f"Filler {number} says {number * 7919 % 1000} of no use. " * 5 for number in range(90))
+    text = "\n".join([block, "between", block, filler, "# A heading of its own", filler.replace("says", "tells")])
+    assert "# A heading of its own" in compress(text, query_terms=("between",), token_budget=1000).text
