@@ -1,10 +1,12 @@
 """Choose the units that a query needs, within a token budget."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from cavemem_mcp import bm25, terms, tokens
+from cavemem_mcp import tokens
+from cavemem_mcp.engine import scores
 from cavemem_mcp.engine.units import UNIT_BYTES_MAX, Form, Unit, hides, plain, utf8_size
 
 OPENING_SHARE: Final = 0.08
@@ -27,9 +29,9 @@ def select(form: Form, query_terms: Sequence[str], token_budget: int) -> str:
     if len(units) > UNITS_MAX:
         units = _coarser(units)
     choice = _Choice(form, units, token_budget)
-    scores = _scores(units, choice.headings, query_terms)
-    ranked = sorted((at for at, (score, _) in enumerate(scores) if score > 0), key=lambda at: (-scores[at][0], at))
-    best = next((at for at in ranked if scores[at][1]), None)
+    scored = _scores(units, choice.headings, query_terms)
+    ranked = sorted((at for at, (score, _) in enumerate(scored) if score > 0), key=lambda at: (-scored[at][0], at))
+    best = next((at for at in ranked if scored[at][1]), None)
     if best is None and form.method != "none" and hides(form.legend, form.source.text, query_terms):
         return select(plain(form.source), query_terms, token_budget)
     if best is not None:
@@ -37,8 +39,8 @@ def select(form: Form, query_terms: Sequence[str], token_budget: int) -> str:
             unit = units[best]
             if not form.source.text.startswith(unit.text, unit.start):  # a part of a row says nothing
                 return select(plain(form.source), query_terms, token_budget)
-            return _around(form, unit, scores[best][1], token_budget)
-        _fill(choice, best, ranked, scores)
+            return _around(form, unit, scored[best][1], token_budget)
+        _fill(choice, best, ranked, scored)
     else:
         choice.fill_from_start()
     return choice.fitting_text()
@@ -59,13 +61,13 @@ def _coarser(units: Sequence[Unit]) -> list[Unit]:
     return [*joined, Unit("\n".join(one.text for one in group), group[0].start, group[-1].end)]
 
 
-def _fill(choice: "_Choice", best: int, ranked: Sequence[int], scores: Sequence[tuple[float, tuple[str, ...]]]) -> None:
+def _fill(choice: "_Choice", best: int, ranked: Sequence[int], scored: Sequence[tuple[float, tuple[str, ...]]]) -> None:
     """Spend the budget that the best unit leaves."""
     choice.add_heading(best)
-    seen = set(scores[best][1])
+    seen = set(scored[best][1])
     for at in ranked:  # the best unit for each word of the query that is not shown yet
-        if not seen.issuperset(scores[at][1]) and choice.add(at):
-            seen.update(scores[at][1])
+        if not seen.issuperset(scored[at][1]) and choice.add(at):
+            seen.update(scored[at][1])
     if choice.token_budget >= OPENING_BUDGET_MIN:
         choice.add_while(range(len(choice.units)), OPENING_SHARE)
         outline = [at for at, unit in enumerate(choice.units) if unit.level]
@@ -210,28 +212,22 @@ def _headings(units: Sequence[Unit]) -> list[tuple[int, ...]]:
 def _scores(
     units: Sequence[Unit], headings: Sequence[tuple[int, ...]], query_terms: Sequence[str]
 ) -> list[tuple[float, tuple[str, ...]]]:
-    """Return each unit's BM25 score, under its headings, and the query's terms that it holds itself, rarest first."""
-    if not query_terms:
-        return [(0.0, ())] * len(units)
-    own = [terms.document_terms(unit.text) for unit in units]
-    documents = {term: sum(term in held.frequencies for held in own) for term in query_terms}
-    rarest_first = sorted((term for term in query_terms if documents[term]), key=lambda term: documents[term])
-    average = max(sum(held.length for held in own) / max(len(units), 1), 1.0)
-    scores = [0.0] * len(units)
-    for term in rarest_first:
-        counts = [
-            held.frequencies.get(term, 0)
-            + sum(own[heading].frequencies.get(term, 0) for heading in above[:HEADINGS_SCORED])
-            for held, above in zip(own, headings, strict=True)
-        ]
-        idf = bm25.inverse_document_frequency(len(units), sum(1 for count in counts if count))
-        for at, count in enumerate(counts):
-            if count:  # a heading is short, but not therefore the best answer
-                length = max(own[at].length, average) if units[at].level else own[at].length
-                scores[at] += bm25.contribution(idf, count, int(length), average)
+    """Return each unit's score, under its headings, and the query's terms that it holds itself, rarest first."""
+    own = scores.held_by([unit.text for unit in units], query_terms)
+    documents = Counter(term for held in own for term in held.counts)
+    rarest_first = sorted(filter(documents.__contains__, query_terms), key=documents.__getitem__)
+    average = scores.average_length(own)
+    pieces: list[scores.Held] = []
+    for unit, held, above in zip(units, own, headings, strict=True):
+        counts = Counter(held.counts)
+        for heading in above[:HEADINGS_SCORED]:
+            counts.update(own[heading].counts)
+        length = max(held.length, int(average)) if unit.level else held.length
+        pieces.append(scores.Held(counts, length))  # a heading is short, but not therefore the best answer
+    ranks = {term: rank for rank, term in enumerate(rarest_first)}
     return [
-        (score, tuple(term for term in rarest_first if term in held.frequencies))
-        for score, held in zip(scores, own, strict=True)
+        (score, tuple(sorted(held.counts, key=ranks.__getitem__)))
+        for score, held in zip(scores.scores(pieces, rarest_first, average), own, strict=True)
     ]
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from cavemem_mcp import bm25, terms
+from cavemem_mcp.engine import scores
 from cavemem_mcp.engine.units import Form, Source, Unit, refined
 
 BODY_LINES_MIN: Final = 3
@@ -217,19 +217,12 @@ def _asked(source: Source, bodies: Sequence[_Body], query_terms: Sequence[str]) 
     """Return which bodies, with their heads, a query asks for."""
     if not query_terms or not bodies:
         return set()
-    held = [terms.document_terms("\n".join(source.lines[body.head : body.last + 1])) for body in bodies]
-    average = max(sum(document.length for document in held) / len(held), 1.0)
-    scores = [0.0] * len(held)
-    for term in query_terms:
-        documents = sum(term in document.frequencies for document in held)
-        idf = bm25.inverse_document_frequency(len(held), documents)
-        for at, document in enumerate(held):
-            if term in document.frequencies:
-                scores[at] += bm25.contribution(idf, document.frequencies[term], document.length, average)
-    best = max(scores)
+    held = scores.held_by(["\n".join(source.lines[body.head : body.last + 1]) for body in bodies], query_terms)
+    scored = scores.scores(held, query_terms, scores.average_length(held))
+    best = max(scored)
     ranked = sorted(
-        (at for at, score in enumerate(scores) if score and score >= best * ASKED_SCORE_MIN),
-        key=lambda at: (-scores[at], at),
+        (at for at, score in enumerate(scored) if score and score >= best * ASKED_SCORE_MIN),
+        key=lambda at: (-scored[at], at),
     )
     return set(ranked[:ASKED_MAX])
 
