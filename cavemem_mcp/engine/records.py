@@ -109,7 +109,7 @@ def form(source: Source, query_terms: Sequence[str]) -> Form:
         lossless=True,
         source=source,
         legend=legend,
-        units=lambda: _units(source, table, lines, rows),
+        units=lambda: _units(source, table, rows, is_lines=lines),
     )
 
 
@@ -181,10 +181,10 @@ def _cheapest_separator(columns: Sequence[Path], flat: Sequence[dict[Path, Value
     return _SEPARATORS[counts.index(min(counts))]
 
 
-def _units(source: Source, table: Table, lines: bool, rows: Sequence[str]) -> list[Unit]:  # noqa: FBT001 - private
+def _units(source: Source, table: Table, rows: Sequence[str], *, is_lines: bool) -> list[Unit]:
     """Return neighbouring rows together, with the places of their records."""
     outline = Outline(source.text)
-    places = outline.roots() if lines else outline.items(table.path)
+    places = outline.roots() if is_lines else outline.items(table.path)
     units: list[Unit] = []
     group = 0
     size = 0

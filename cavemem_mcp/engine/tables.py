@@ -53,14 +53,13 @@ def form(source: Source, _query_terms: Sequence[str]) -> Form:
         varying, constant = constant[:1], constant[1:]
     if any(len(row) == len(varying) != len(header) for row in rows):  # it would be read as a row without the constants
         constant, varying = [], list(range(len(header)))
-    same = (
-        "; in all rows: " + _line([f"{at + 1}:{header[at]}={whole[0][at]}" for at in constant], ",") if constant else ""
-    )
-    legend = f"{MARK}CSV: {DITTO} repeats the cell above{same}]\n" + _line(
-        [header[at] for at in varying], table.delimiter
-    )
-    ditto = not any(DITTO in (cell, cell.strip()) for row in rows for cell in row)
-    units = _units(source, table, varying, ditto)
+    can_repeat = not any(DITTO in (cell, cell.strip()) for row in rows for cell in row)
+    said = [f"{DITTO} repeats the cell above"] if can_repeat else []
+    if constant:
+        said.append("in all rows: " + _line([f"{at + 1}:{header[at]}={whole[0][at]}" for at in constant], ","))
+    marker = f"{MARK}CSV{': ' if said else ''}{'; '.join(said)}]"
+    legend = f"{marker}\n{_line([header[at] for at in varying], table.delimiter)}"
+    units = _units(source, table, varying, can_repeat=can_repeat)
     return Form(
         text="\n".join((legend, *(unit.text for unit in units))),
         method="csv",
@@ -121,7 +120,7 @@ def _is_header(row: Sequence[str]) -> bool:
     )
 
 
-def _units(source: Source, table: _Table, varying: Sequence[int], ditto: bool) -> list[Unit]:  # noqa: FBT001 - private
+def _units(source: Source, table: _Table, varying: Sequence[int], *, can_repeat: bool) -> list[Unit]:
     """Write neighbouring rows together; ditto marks refer to rows of the same unit only."""
     width = len(table.rows[0])
     units: list[Unit] = []
@@ -134,7 +133,7 @@ def _units(source: Source, table: _Table, varying: Sequence[int], ditto: bool) -
             if group:
                 units.append(_unit(source, table, group, begin, at))
             group, size, begin, above = [], 0, at, None
-        if ditto and above is not None and len(row) == width:
+        if can_repeat and above is not None and len(row) == width:
             marked = [
                 DITTO if len(cell) >= DITTO_LENGTH_MIN and cell == upper else cell
                 for cell, upper in zip(cells, above, strict=True)

@@ -153,21 +153,23 @@ def _counted(row: str) -> tuple[str, int]:
 def table_of(form: str, delimiter: str) -> list[list[str]]:
     """Return the rows that a CSV form stands for."""
     head, rest = _head(form)
+    match = re.fullmatch(
+        r"\[… CSV(?:: (?P<repeats>\^ repeats the cell above))?(?:[:;] in all rows: (?P<same>.*))?\]", head, re.DOTALL
+    )
+    assert match is not None
     header, *rows = csv.reader((line + "\n" for line in rest.split("\n")), delimiter=delimiter)
     whole: list[list[str]] = [header]
     above: list[str] = []
     for row in rows:
-        if len(row) == len(header):
+        if match["repeats"] and len(row) == len(header):
             row = [upper if cell == "^" else cell for cell, upper in zip(row, above or row, strict=True)]
             above = row
         else:
             above = []
         whole.append(row)
-    match = re.fullmatch(r"\[… CSV: \^ repeats the cell above(?:; in all rows: (.*))?\]", head, re.DOTALL)
-    assert match is not None
-    if not match[1]:
+    if not match["same"]:
         return whole
-    fields = next(csv.reader((line + "\n" for line in match[1].split("\n")), delimiter=","))
+    fields = next(csv.reader((line + "\n" for line in match["same"].split("\n")), delimiter=","))
     return [_with_constants(row, fields, len(header), is_header=at == 0) for at, row in enumerate(whole)]
 
 

@@ -90,7 +90,7 @@ def test_logs_are_read_back_byte_by_byte(text: str) -> None:
     assert form.method == "none" or inverses.log_of(form.text) == text
 
 
-cells = st.sampled_from(["", "same value", "7", "a,b", 'say "x"', "two\nlines", "é", " x "])
+cells = st.sampled_from(["", "same value", "7", "a,b", 'say "x"', "two\nlines", "é", " x ", "^"])
 
 
 @inputs.checked
