@@ -7,6 +7,8 @@ from typing import Final, NamedTuple
 
 DEPTH_MAX: Final = 200
 """Deeper texts are not taken for JSON: parsers differ in how deep they go."""
+PART_SHARE: Final = 2 / 3
+"""An object or list that takes more than this share of a part is looked into."""
 _TOKENS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}:,]|[^\s\[\]{}:,"]+')
 _SPACE: Final = re.compile(r'("(?:[^"\\]|\\.)*")|[ \t\r\n]+')
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_][\w-]*")
@@ -136,12 +138,12 @@ def dump(value: Value) -> str:
 
 
 class Part(NamedTuple):
-    """A value inside a JSON text.
+    """Neighbouring values of an object or list inside a JSON text, or a whole text.
 
     Attributes:
-        parent: The keys and indices that lead to the object or list that holds it.
-        start: Where it begins, its key included.
-        end: Where it ends.
+        parent: The keys and indices that lead to the object or list that holds them.
+        start: Where they begin, with their keys.
+        end: Where they end.
     """
 
     parent: tuple[str, ...]
@@ -178,9 +180,10 @@ class Outline:
                 self._closers[opened.pop()] = at
 
     def parts(self, size_max: int) -> list[Part]:
-        """Cut into parts of at most `size_max` characters; only single values are larger."""
+        """Cut into parts of at most `size_max` characters; only single strings and the like are larger."""
         parts: list[Part] = []
         pending: list[tuple[tuple[str, ...], Iterator[_Member]]] = [((), iter(self._roots()))]
+        neighbours: Iterator[_Member] | None = None  # of the last part, where it may grow
         while pending:
             path, members = pending[-1]
             member = next(members, None)
@@ -188,10 +191,13 @@ class Outline:
                 pending.pop()
                 continue
             start, end = self._place(member)
-            if self._closers.get(member.value, 0) - member.value < 2 or end - start <= size_max:
-                parts.append(Part(path, start, end))
-            else:
+            if self._closers.get(member.value, 0) - member.value >= 2 and end - start > size_max * PART_SHARE:
                 pending.append(((*path, *member.key), iter(self._inner(member.value))))
+            elif members is neighbours and end - parts[-1].start <= size_max:
+                parts[-1] = Part(path, parts[-1].start, end)
+            else:
+                parts.append(Part(path, start, end))
+                neighbours = members if len(pending) > 1 else None  # texts one a line stay apart
         return parts
 
     def roots(self) -> list[tuple[int, int]]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from cavemem_mcp.engine.json_text import Outline, Part, is_lines, name, without_spaces
+from cavemem_mcp.engine.json_text import Outline, is_lines, name, without_spaces
 from cavemem_mcp.engine.units import MARK, UNIT_BYTES_MAX, Form, Source, Unit, pieces
 
 _LEGEND: Final = f"{MARK}JSON, cut into path: value]"
@@ -23,29 +23,16 @@ def form(source: Source, _query_terms: Sequence[str]) -> Form:
 
 
 def _units(source: Source) -> list[Unit]:
-    """Show small parts together, each under its own path."""
+    """Show each part under its own path; a large single value is cut as text."""
     units: list[Unit] = []
-    group: list[Part] = []
-    size = 0
-    for part in Outline(source.text).parts(UNIT_BYTES_MAX * 2 // 3):
-        length = part.end - part.start
-        if group and (size + length > UNIT_BYTES_MAX or part.parent != group[-1].parent):
-            units += _shown(source, group)
-            group, size = [], 0
-        group.append(part)
-        size += length
-    return units + _shown(source, group) if group else units
-
-
-def _shown(source: Source, group: Sequence[Part]) -> list[Unit]:
-    """Return neighbouring parts of one object or list as a unit; a large single value is cut as text."""
-    start, end = group[0].start, group[-1].end
-    if end - start > UNIT_BYTES_MAX * 2 and len(group) == 1:
-        piece = Source(source.text[start:end])
-        return [
-            unit._replace(start=unit.start + start, end=unit.end + start)
-            for unit in pieces(piece, 0, len(piece.lines) - 1)
-        ]
-    parent = name(group[0].parent)
-    shown = ",".join(without_spaces(source.text[part.start : part.end]) for part in group)
-    return [Unit(f"{parent}: {shown}" if parent else shown, start, end)]
+    for parent, start, end in Outline(source.text).parts(UNIT_BYTES_MAX):
+        if end - start > UNIT_BYTES_MAX * 2:
+            piece = Source(source.text[start:end])
+            units += [
+                unit._replace(start=unit.start + start, end=unit.end + start)
+                for unit in pieces(piece, 0, len(piece.lines) - 1)
+            ]
+        else:
+            shown = without_spaces(source.text[start:end])
+            units.append(Unit(f"{name(parent)}: {shown}" if parent else shown, start, end))
+    return units
