@@ -116,7 +116,7 @@ def largest(texts: Iterable[LongText]) -> dict[str, tuple[float, float]]:
     spent: dict[str, tuple[float, float]] = {}
     for long_text in texts:
         if long_text.kind not in spent:
-            text, terms = _grown(long_text), query_terms(long_text.questions[0].query)
+            text, terms = grown(long_text), query_terms(long_text.questions[0].query)
             started = time.perf_counter()
             compressible = Compressible(text, terms)
             compressible.compressed()
@@ -126,15 +126,14 @@ def largest(texts: Iterable[LongText]) -> dict[str, tuple[float, float]]:
     return spent
 
 
-def _grown(long_text: LongText) -> str:
+def grown(long_text: LongText) -> str:
     """Return a text of the same kind that fills one memory, made of copies."""
-    text = long_text.text
-    copies = MEMORY_BYTES_MAX // (len(text.encode()) + 1)
-    if long_text.kind in ("json", "json records"):
-        value: dict[str, object] | list[object] = json.loads(text)
-        many = value * copies if isinstance(value, list) else {str(copy): value for copy in range(copies)}
-        return json.dumps(many, ensure_ascii=False)[:MEMORY_BYTES_MAX]
-    return "\n".join([text] * copies)
+    if long_text.kind not in ("json", "json records"):
+        return "\n".join([long_text.text] * (MEMORY_BYTES_MAX // (len(long_text.text.encode()) + 1)))
+    value: dict[str, object] | list[object] = json.loads(long_text.text)
+    copies = MEMORY_BYTES_MAX // (len(json.dumps(value)) + len('"100": , '))
+    many = value * copies if isinstance(value, list) else {str(copy): value for copy in range(copies)}
+    return json.dumps(many)
 
 
 def main(show: Callable[[str], None] = print) -> None:

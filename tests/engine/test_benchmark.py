@@ -1,5 +1,7 @@
 """The benchmark's set is what it claims to be, and the engine keeps its aims on one text of each kind."""
 
+from cavemem_mcp.engine import compress
+from cavemem_mcp.model import MEMORY_BYTES_MAX
 from cavemem_mcp.terms import query_terms
 from tests.bench import bench_engine
 from tests.bench.engine_texts import long_texts, small_set
@@ -30,6 +32,9 @@ def test_a_small_run_keeps_the_answers_and_prints_its_table() -> None:
 
 
 def test_the_cost_of_the_largest_memory_is_measured_for_every_kind() -> None:
+    for text in small_set():
+        assert 0.7 * MEMORY_BYTES_MAX < len(bench_engine.grown(text).encode()) <= MEMORY_BYTES_MAX
+        assert compress(bench_engine.grown(text)).content_type == text.kind
     spent = bench_engine.largest(small_set())
     assert set(spent) == {text.kind for text in small_set()}
     assert all(form > 0 < cut for form, cut in spent.values())
