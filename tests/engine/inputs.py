@@ -20,7 +20,8 @@ BASE = {text.name: text.text for text in long_texts()}
 any_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
 WORDS = ["token", "Error", "cache", "7", "12.5", "2026-01-02", "naïve", "表示", "ไทย", "😀", "id=9", "a,b", "x\ty"]
 words = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join)
-lines = st.lists(words | any_text, max_size=40).map("\n".join)
+marks = st.sampled_from(["", "---", "```", "# Heading", "- item"])
+lines = st.lists(words | any_text | marks, max_size=40).map("\n".join)
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12),
     lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=6), inner, max_size=5),
@@ -43,9 +44,10 @@ def _document(value: object, indent: int | str | None) -> str:
     return json.dumps(value, indent=indent)
 
 
-def parts() -> SearchStrategy[str]:
-    """Return parts of long texts of every type, cut at lines or anywhere."""
-    return st.builds(_part, st.sampled_from([name for name, _, _ in MAKERS]), st.integers(0, 2**31), st.booleans())
+def parts(*kinds: str) -> SearchStrategy[str]:
+    """Return parts of long texts of some types, or of every type, cut at lines or anywhere."""
+    names = [name for name, kind, _ in MAKERS if not kinds or kind in kinds]
+    return st.builds(_part, st.sampled_from(names), st.integers(0, 2**31), st.booleans())
 
 
 def _part(name: str, seed: int, whole: bool) -> str:  # noqa: FBT001 - drawn

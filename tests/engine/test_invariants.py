@@ -127,6 +127,23 @@ def test_kept_lines_are_lines_of_the_source_in_its_order(text: str, query: tuple
 
 
 @inputs.checked
+@given(inputs.parts("prose") | inputs.parts("code", "log", "test log") | inputs.lines, queries, st.integers(60, 900))
+def test_every_line_is_shown_or_in_the_range_of_a_marker(text: str, query: tuple[str, ...], budget: int) -> None:
+    result = compress(text, query_terms=query, token_budget=budget)
+    if result.content_type not in ("prose", "code", "log", "test log") or result.lossless:
+        return
+    if "blank or rule lines" in result.text or "[… " in text:
+        return
+    marked = {
+        number
+        for match in MARKER.finditer(result.text)
+        for number in range(int(match[1]), int(match[2] or match[1]) + 1)
+    }
+    for number, line in enumerate(text.split("\n"), 1):
+        assert number in marked or line.strip() in result.text
+
+
+@inputs.checked
 @given(inputs.texts(), queries)
 def test_no_type_raises_whatever_the_text(text: str, query: tuple[str, ...]) -> None:
     _, form = detect.form(Source(text), query)
