@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Final, NamedTuple
 
 from cavemem_mcp import tokens
@@ -50,7 +50,7 @@ def is_drawn(source: Source) -> bool:
 class _Display:
     """The rows that a terminal shows and its cursor, of whose column only is known whether it is the first.
 
-    A row has the number of the line that first reached it.
+    A row has the number of the line that drew it, or of the one that left it blank.
     """
 
     def __init__(self) -> None:
@@ -72,6 +72,7 @@ class _Display:
         self._reach(number)
         if self._at_start:
             self._erase(self._at)
+            self.numbers[self._at] = number
         self._at_start = False
         self._rows[self._at].append(shown)
 
@@ -120,7 +121,7 @@ def screen(source: Source) -> Screen:
     text = "\n".join(display.rows())
     saved = tokens.count(source.text) - tokens.count(text)
     legend = f"{MARK}terminal: escapes and {display.overwritten} overwritten lines · {saved} tok]"
-    return Screen(Source(text, display.numbers), legend)
+    return Screen(Source(text, list(accumulate(display.numbers, max))), legend)  # in order, also of rows that are not
 
 
 def form(screen: Screen, shown: Form) -> Form:

@@ -60,6 +60,12 @@ def test_markers_name_lines_of_the_original() -> None:
     assert "[… L3-42 · 40 passed · " in compress(text).text
 
 
+def test_markers_name_the_lines_that_drew_what_is_left_out() -> None:
+    rows = "waiting\n" * 60
+    drawn = "".join(f"\x1b[2Kcase_{number} \x1b[32mPASSED\x1b[0m\n" for number in range(40))
+    assert "[… L61-100 · 40 passed · " in compress(f"{rows}\x1b[60A\x1b[J{drawn}1 failed\n").text
+
+
 def test_a_coloured_diff_is_shortened_as_a_diff() -> None:
     context = "".join(f" context {number}\n" for number in range(20))
     text = (
