@@ -215,6 +215,8 @@ def utf8_size(text: str) -> int:
 
 def asked_rows(lines: Sequence[str], query_terms: Sequence[str]) -> set[int]:
     """Return the indices of the lines that hold a term of the query, of a frequent one only the first."""
+    if not query_terms:
+        return set()
     holders: dict[str, list[int]] = {term: [] for term in query_terms}
     for row, line in enumerate(lines):
         for term in terms.document_terms(line).frequencies:
