@@ -30,7 +30,7 @@ _SUMMARY: Final = re.compile(
     re.MULTILINE,
 )
 _FAULT: Final = re.compile(
-    r"\b(?:fail|error|warn|deprecat|panic|xfail|fatal|assert)|(?:error|exception|warning)s?\b", re.IGNORECASE
+    r"\b(?i:fail|error|warn|deprecat|panic|xfail|fatal|assert)|[a-z](?:Error|Exception|Warning)s?\b"
 )
 _FAULT_DETAIL: Final = re.compile(
     r"[E>] {3}|\s*(?:[0-9]+\) |not ok\b|[✕✗✖✘×] |[-+] |(?:left|right|expected|actual|received|got|want)\b)",

@@ -56,6 +56,11 @@ def test_build_lines_that_mention_an_error_stay() -> None:
     assert lines[7] in compress("\n".join(lines)).text
 
 
+def test_a_name_that_only_ends_like_a_fault_is_none() -> None:
+    lines = [f"   Compiling crate{number}-thiserror v1.0.{number}" for number in range(20)]
+    assert compress("\n".join([*lines, "done"])).text.startswith("[… L1-20 · 20 passed · ")
+
+
 def test_lines_that_differ_in_numbers_alone_keep_the_first_and_the_last() -> None:
     steps = [f"step {number} of the build took {number * 3} s" for number in range(40)]
     shown = compress("\n".join([*PASSES, *steps, *FAULTS])).text.split("\n")
