@@ -130,6 +130,8 @@ class IndexWriter:
             (doc, length, terms),
         )
         connection.execute("UPDATE idx_totals SET n = n + 1, dl_sum = dl_sum + ?", (length,))
+        if connection.changes() != 1:
+            raise ContradictionError("there is not one row of totals")
 
     def _remove_by_text(self, doc: int, length: int, text: str) -> None:
         """Remove a document that is not pending: its entries are exactly those of its text."""
@@ -233,7 +235,7 @@ class IndexFacts:
         if not self._is_settled:
             self._correct(frequencies)
         counts = frequencies.values()
-        if frequencies and not 0 <= min(counts) <= max(counts) <= self._totals.documents:
+        if frequencies and not 0 <= min(counts) <= max(counts) <= min(self._totals):
             raise ContradictionError("a document frequency is out of range")
         return {term: frequency for term, frequency in frequencies.items() if frequency}
 

@@ -320,6 +320,8 @@ CONTRADICTIONS = [
     "DELETE FROM idx_postings",
     "DELETE FROM idx_terms",
     "UPDATE idx_totals SET n = 0, dl_sum = 0",
+    "DELETE FROM idx_totals",
+    "INSERT INTO idx_totals VALUES (0, 0)",
     "UPDATE idx_docs SET dl = 7",
     "UPDATE idx_docs SET dl = 'seven'",
 ]
@@ -353,6 +355,8 @@ def test_an_index_that_contradicts_the_memories_is_rebuilt_by_a_write(
         "INSERT INTO idx_totals VALUES (2, 4)",
         "DELETE FROM idx_totals",
         "UPDATE idx_terms SET df = 'two'",
+        "UPDATE idx_totals SET dl_sum = 0",
+        "INSERT INTO idx_totals VALUES (0, 0)",
     ],
 )
 def test_an_index_seen_to_be_wrong_by_a_reader_is_rebuilt_and_the_next_read_is_right(
