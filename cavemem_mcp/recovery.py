@@ -8,7 +8,6 @@ only under the write lock.
 """
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -135,7 +134,7 @@ class RecoveryStore:
 
     def backup(self, target: Path) -> bool:
         """Copy all originals, as they are at one moment, to a new file; False, and no file, while there are none."""
-        if not self._path.exists():
+        if not files.is_there(self._path):
             return False
         with files.store_errors(self._path):
             survey.copy(self._path, target)
@@ -152,24 +151,22 @@ class RecoveryStore:
     @contextmanager
     def _opened(self, *, creating: bool) -> Generator[tuple[Connection | None, float]]:
         """Hold the store for one operation; yield the connection, None while there is no file, and the deadline."""
-        with self._held() as deadline:
-            if self._connection is None and (creating or os.path.lexists(self._path)):
-                self._connection = self._open(deadline)
-            yield self._connection, deadline
+        with self._held() as deadline, self._lent(self._taken(deadline, creating=creating)) as connection:
+            yield connection, deadline
 
     @contextmanager
     def _opened_to_read(self) -> Generator[Connection | None]:
         """Hold the store for one operation that only reads, also where the file cannot be written."""
         with self._held() as deadline:
             try:
-                if self._connection is None and os.path.lexists(self._path):
-                    self._connection = self._open(deadline)
+                connection = self._taken(deadline, creating=False)
             except files.UNWRITABLE:
                 with reading(self._path) as connection:
                     files.refuse_foreign(connection, LAYOUT)
                     yield connection
                 return
-            yield self._connection
+            with self._lent(connection):
+                yield connection
 
     @contextmanager
     def _held(self) -> Generator[float]:
@@ -179,6 +176,24 @@ class RecoveryStore:
             if self._is_closed:
                 raise StoreError(f"{self._path} was closed; open the store again")
             yield deadline
+
+    def _taken(self, deadline: float, *, creating: bool) -> Connection | None:
+        """Take the connection, opening the file if it is there or to be made; None otherwise."""
+        connection, self._connection = self._connection, None
+        if connection is None and (creating or files.is_there(self._path)):
+            connection = self._open(deadline)
+        return connection
+
+    @contextmanager
+    def _lent(self, connection: Connection | None) -> Generator[Connection | None]:
+        if connection is None:
+            yield None
+        else:
+            with files.lent(connection, self._keep_connection):
+                yield connection
+
+    def _keep_connection(self, connection: Connection) -> None:
+        self._connection = connection
 
     def _open(self, deadline: float) -> Connection:
         files.make_private_folder(self._path.parent)
@@ -225,8 +240,7 @@ def _decompressed(compressed: bytes) -> bytes | None:
 
 
 def _missing(connection: Connection) -> list[str]:
-    existing = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
-    return [name for name in OBJECTS if name not in existing]
+    return files.missing(connection, OBJECTS)
 
 
 def _migrate(connection: Connection) -> None:

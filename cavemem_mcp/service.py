@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cavemem_mcp import bm25, packing, terms, tokens
+from cavemem_mcp.calls import Calls
 from cavemem_mcp.errors import (
     CaveError,
     InvalidArgumentsError,
@@ -82,6 +83,7 @@ class Cavemem:
         self._recovery = recovery
         self._clock = clock
         self._store_bytes_max = store_bytes_max
+        self._calls = Calls()
 
     @property
     def store(self) -> Store:
@@ -96,7 +98,7 @@ class Cavemem:
     def remember(self, text: str) -> Remembered:
         """Store a fact; the same current text again is the same memory."""
         text = checked_text("text", text)
-        with _failing_as("remember"):
+        with self._doing("remember"):
             return self._store.write(lambda transaction: self._remember(transaction, text))
 
     def recall(
@@ -106,7 +108,7 @@ class Cavemem:
         words = terms.query_terms(checked_string("query", query))
         _check_least("limit", limit, 1)
         _check_least("token_budget", token_budget, 1)
-        with _failing_as("recall"):
+        with self._doing("recall"):
             with self._store.read() as snapshot:
                 ranking = bm25.rank(snapshot, words, limit=limit, threshold=SCORE_THRESHOLD)
                 packed = packing.pack(
@@ -118,28 +120,28 @@ class Cavemem:
     def supersede(self, id: str, text: str) -> Superseded:
         """Replace the current memory `id` by a new version; the old one stays in history and is recalled no more."""
         id, text = checked_nonblank("id", id), checked_text("text", text)
-        with _failing_as("supersede"):
+        with self._doing("supersede"):
             return self._store.write(lambda transaction: self._supersede(transaction, id, text))
 
     def history(self, id: str) -> History:
         """Return every version of the chain that holds `id`, oldest first."""
         id = checked_nonblank("id", id)
-        with _failing_as("history"), self._store.read() as snapshot:
+        with self._doing("history"), self._store.read() as snapshot:
             return History(history=tuple(chain_of(snapshot, id)))
 
     def forget(self, id: str) -> Forgotten:
         """Delete one version for good, with its index entries and its recovery original."""
         id = checked_nonblank("id", id)
-        with _failing_as("forget"):
+        with self._doing("forget"):
             forgotten = self._store.write(lambda transaction: _forget(transaction, id))
-        try:
-            self.finish_erasures()  # also what an earlier forget could not finish
-        except StoreError as error:
-            raise OperationFailedError(
-                "forget",
-                f"{'the memory is deleted and' if forgotten else 'forgotten memories are'} recalled no more, but bytes "
-                f"are still in the files; repeat, or the next start erases them: {error.message}",
-            ) from error
+            try:
+                self.finish_erasures()  # also what an earlier forget could not finish
+            except StoreError as error:
+                raise OperationFailedError(
+                    "forget",
+                    f"{'the memory is deleted and' if forgotten else 'forgotten memories are'} recalled no more, but "
+                    f"bytes are still in the files; repeat, or the next start erases them: {error.message}",
+                ) from error
         return Forgotten(forgotten=forgotten)
 
     def recover(self, handle: str, *, offset: int = 0, token_budget: int | None = None) -> Recovered:
@@ -158,7 +160,7 @@ class Cavemem:
     def original(self, handle: str) -> bytes:
         """Return the exact bytes behind a handle, whatever they are."""
         handle = checked_nonblank("handle", handle)
-        with _failing_as("recover"):
+        with self._doing("recover"):
             original = self._original_from_memories(handle)
             if original is None and handle not in self._store.pending_erasures():  # those may still be there
                 original = self._recovery.recover(handle)
@@ -189,8 +191,18 @@ class Cavemem:
 
     def close(self) -> None:
         """Close both stores; operations in progress finish first."""
+        self._calls.end()
         self._recovery.close()
         self._store.close()
+
+    @contextmanager
+    def _doing(self, operation: Operation) -> Generator[None]:
+        """Keep `close` waiting, and turn what the storage cannot do into the failure of the operation it was for."""
+        try:
+            with self._calls.running(lambda: StoreError("the memory was closed; open the store again")):
+                yield
+        except StoreError as error:
+            raise OperationFailedError(operation, error.message) from error
 
     def _remember(self, transaction: Transaction, text: str) -> Remembered:
         wanted = memory_id(text)
@@ -345,15 +357,6 @@ def _check_least(name: str, number: int | None, least: int) -> None:
     """Refuse a number that means nothing here: the zeros of the wire are translated at the edges."""
     if number is not None and number < least:
         raise InvalidArgumentsError(f"{name}: must be {least} or more; None, where it is allowed, lifts a cap")
-
-
-@contextmanager
-def _failing_as(operation: Operation) -> Generator[None]:
-    """Turn what the storage cannot do into the failure of the operation that asked for it."""
-    try:
-        yield
-    except StoreError as error:
-        raise OperationFailedError(operation, error.message) from error
 
 
 def _collision(operation: Operation, id: str) -> CaveError:

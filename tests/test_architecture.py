@@ -16,6 +16,7 @@ PACKAGE = ROOT / "cavemem_mcp"
 RANKS = (
     "clients",
     "errors",
+    "calls",
     "model",
     "terms",
     "bm25",

@@ -1,7 +1,9 @@
 """What the six operations mean, over the real stores."""
 
 import json
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 
@@ -333,6 +335,30 @@ def test_a_forget_that_others_kept_from_scrubbing_is_finished_by_the_next_start(
         assert another.run("SELECT * FROM erasures") == []
     memory.close()
     assert b"harbour" not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
+
+
+def test_closing_waits_for_the_operations_in_progress(folder: Path) -> None:
+    is_keeping, may_go_on = threading.Event(), threading.Event()
+
+    def clock() -> int:
+        if threading.current_thread() is not threading.main_thread():
+            is_keeping.set()
+            assert may_go_on.wait(10)
+        return 0
+
+    memory = Cavemem(open_store(folder), RecoveryStore(folder), clock=clock)
+    memory.remember("a long text about the harbour " * 20)
+    with ThreadPoolExecutor(2) as threads:
+        recalled = threads.submit(memory.recall, "harbour", token_budget=5)
+        assert is_keeping.wait(10)
+        closing_it = threads.submit(memory.close)
+        while not memory._calls._have_ended:
+            threading.Event().wait(0.001)
+        assert not closing_it.done()
+        assert "was closed; open the store again" in refusal(lambda: memory.recall("harbour")).message
+        may_go_on.set()
+        closing_it.result()
+    assert recalled.result().hits[0].recovery_handle is not None
 
 
 def test_numbers_that_mean_nothing_are_refused(memory: Cavemem) -> None:

@@ -7,6 +7,7 @@ callers whose work raised them. A single caller finds only its own request, and 
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Final, Generic, TypeVar
 
 import apsw
@@ -16,6 +17,7 @@ from cavemem_mcp.store.files import Connection
 
 T = TypeVar("T")
 R = TypeVar("R")
+Lender = Callable[[], AbstractContextManager[Connection]]
 
 GROUP_MAX: Final = 256
 """Most requests of one transaction."""
@@ -52,7 +54,7 @@ class Request(Generic[T, R]):
 class SharedCommits(Generic[T]):
     """The requests that wait for one writing connection."""
 
-    def __init__(self, begin: Callable[[], T], finish: Callable[[T], None]) -> None:
+    def __init__(self, begin: Callable[[Connection], T], finish: Callable[[T], None]) -> None:
         """Take what makes the object that work runs on, and what is done once before each commit."""
         self._begin = begin
         self._finish = finish
@@ -73,44 +75,44 @@ class SharedCommits(Generic[T]):
             self._waiting = [waiting for waiting in self._waiting if waiting is not request]
             return len(self._waiting) < before
 
-    def commit(self, connection: Connection, deadline: float) -> None:
-        """Run what waits, in one transaction, and answer it. The caller holds the connection."""
+    def commit(self, lend: Lender, deadline: float) -> None:
+        """Run what waits, in one transaction, and answer it. The caller holds the connection that is lent."""
         with self._lock:
             group, self._waiting = self._waiting[:GROUP_MAX], self._waiting[GROUP_MAX:]
         try:
-            self._commit_together(group, connection, deadline)
-        except apsw.BusyError as error:
-            for request in group:
-                request.fail(error)
-        except Exception as error:
-            if len(group) == 1:
-                group[0].fail(error)
-            else:  # the failure of one must not be another's
-                for request in group:
-                    self._commit_alone(request, connection, deadline)
-        except BaseException as error:
-            for request in group:
-                request.fail(error)
-            raise
+            self._commit_or_fail(group, lend, deadline)
         finally:
             for request in group:
                 request.answered.set()
 
-    def _commit_together(self, group: list[Request[T, object]], connection: Connection, deadline: float) -> None:
-        with files.transaction(connection, deadline):
-            transaction = self._begin()
+    def _commit_or_fail(self, group: list[Request[T, object]], lend: Lender, deadline: float) -> None:
+        """Give every request its outcome; what a request returned in a transaction that failed is taken back."""
+        try:
+            self._commit_together(group, lend, deadline)
+        except Exception as error:
+            for request in group:
+                request.fail(error)
+            if isinstance(error, apsw.BusyError):
+                return
+        except BaseException:  # the interruption of one thread must not end those for which it commits
+            for request in group:
+                request.fail(apsw.InterruptError("the thread that commits was interrupted"))
+            raise
+        else:
+            return
+        if len(group) > 1:  # the failure of one must not be another's
+            for request in group:
+                self._commit_or_fail([request], lend, deadline)
+
+    def _commit_together(self, group: list[Request[T, object]], lend: Lender, deadline: float) -> None:
+        with lend() as connection, files.transaction(connection, deadline):
+            transaction = self._begin(connection)
             for request in group:
                 if len(group) == 1:
                     request.run(transaction)
                 else:
                     _run_in_savepoint(request, transaction, connection)
             self._finish(transaction)
-
-    def _commit_alone(self, request: Request[T, object], connection: Connection, deadline: float) -> None:
-        try:
-            self._commit_together([request], connection, deadline)
-        except Exception as error:
-            request.fail(error)
 
 
 def _run_in_savepoint(request: Request[T, object], transaction: T, connection: Connection) -> None:

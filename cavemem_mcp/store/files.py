@@ -28,7 +28,7 @@ RETRY_MS_MAX: Final = 3.0
 
 _BUSY: Final = "another program holds the store; let it finish or end it, then repeat"
 _DAMAGED: Final = "the file is damaged; nothing was replaced: move it away or restore a backup"
-_FOREIGN: Final = "its tables are not as expected here: another program changed them; move it away or restore a backup"
+FOREIGN: Final = "its tables are not as expected here: another program changed them; move it away or restore a backup"
 _FORBIDDEN: Final = "the file may not be used; check its permissions and its disk's"
 _INTERRUPTED: Final = "the operation was interrupted; repeat it"
 
@@ -57,14 +57,16 @@ ADVICE: Final[dict[type[apsw.Error], str]] = {
     apsw.TooBigError: "a row is larger than SQLite can hold; shorten what another program wrote",
     apsw.InterruptError: _INTERRUPTED,
     apsw.AbortError: _INTERRUPTED,
-    apsw.SQLError: _FOREIGN,
-    apsw.SchemaChangeError: _FOREIGN,
-    apsw.ConstraintError: _FOREIGN,
-    apsw.MismatchError: _FOREIGN,
+    apsw.SQLError: FOREIGN,
+    apsw.SchemaChangeError: FOREIGN,
+    apsw.ConstraintError: FOREIGN,
+    apsw.MismatchError: FOREIGN,
 }
 """What to do about each failure of SQLite that its files or other programs can cause."""
 UNWRITABLE: Final = (apsw.ReadOnlyError, apsw.CantOpenError, apsw.FullError, apsw.IOError)
 """Failures of those who would write, under which those who only read may still succeed."""
+_HARMLESS: Final = (apsw.BusyError, apsw.LockedError, apsw.InterruptError, apsw.ConstraintError, apsw.FullError)
+"""Failures after which a connection is as good as before."""
 DEFECT_ADVICE: Final = "SQLite was misused, which is a defect of cavemem; please report it with the log"
 
 logger = logging.getLogger(__name__)
@@ -185,7 +187,7 @@ def _create(path: Path) -> None:
 
 def _sync(folder: Path) -> None:
     """Make the names in a folder durable; SQLite does so only for the folder of its own files."""
-    with suppress(PermissionError):  # a folder to write to need not be one to read
+    with suppress(OSError):  # a folder to write to need not be one to read, and not every disk can do that
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
@@ -221,7 +223,7 @@ def log_bytes(path: Path) -> int:
     log = log_of(path)
     with system_errors(log):
         try:
-            return log.lstat().st_size
+            return log.stat().st_size
         except FileNotFoundError:  # also while another process closes the database
             return 0
 
@@ -236,16 +238,51 @@ def identity(path: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def connect(path: Path) -> Connection:
-    """Open a database file that exists, with the pragmas that change nothing in it."""
+def is_there(path: Path) -> bool:
+    """Return whether a path names something, be it a dangling symlink."""
+    with system_errors(path):
+        try:
+            path.lstat()
+        except FileNotFoundError:
+            return False
+    return True
+
+
+def connect(path: Path, **pragmas: int) -> Connection:
+    """Open a database file that exists, with the pragmas that change nothing in it and those that the caller adds."""
     connection = cast("Connection", apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE))
     if connection.readonly("main"):  # SQLite does with less than it was asked for
         connection.close()
         raise apsw.exception_for(apsw.SQLITE_READONLY)
-    connection.set_busy_timeout(BUSY_MS_MAX)
-    for name, value in _PRAGMAS.items():
-        connection.pragma(name, value)
+    try:
+        connection.set_busy_timeout(BUSY_MS_MAX)
+        for name, value in (*_PRAGMAS.items(), *pragmas.items()):
+            connection.pragma(name, value)
+    except BaseException:
+        connection.close()
+        raise
     return connection
+
+
+@contextmanager
+def lent(connection: Connection, give_back: Callable[[Connection], None]) -> Generator[Connection]:
+    """Lend a connection for one use, then give it back; close it instead when SQLite failed while it was used.
+
+    A connection remembers pages, and one that the disk misread would fail, or mislead, everything later. One that could
+    not roll back would go on holding the write lock.
+    """
+    is_sound = True
+    try:
+        yield connection
+    except apsw.Error as error:
+        is_sound = isinstance(error, _HARMLESS)
+        raise
+    finally:
+        if is_sound and not connection.in_transaction:
+            give_back(connection)
+        else:
+            with suppress(apsw.Error):  # what failed tells more
+                connection.close()
 
 
 def size(path: Path) -> int:
@@ -312,10 +349,21 @@ def is_cut(connection: Connection) -> bool:
         return path.stat().st_size % connection.pragma("page_size") > 0 and not has_log
 
 
+def missing(connection: Connection, objects: Iterable[str]) -> list[str]:
+    """Return the names of tables, indexes and triggers that are not there."""
+    existing = _statements(connection)
+    return [name for name in objects if name.encode() not in existing]
+
+
 def altered(connection: Connection, objects: Mapping[str, str]) -> list[str]:
     """Return the names of tables, indexes and triggers that are not there as these statements make them."""
-    existing = dict(connection.execute("SELECT name, sql FROM sqlite_schema"))
-    return [name for name, statement in objects.items() if existing.get(name) != statement]
+    existing = _statements(connection)
+    return [name for name, statement in objects.items() if existing.get(name.encode()) != statement.encode()]
+
+
+def _statements(connection: Connection) -> dict[bytes, bytes]:
+    """Return by name what made each table, index and trigger; as bytes, for damaged ones may be no valid UTF-8."""
+    return dict(connection.execute("SELECT CAST(name AS BLOB), CAST(sql AS BLOB) FROM sqlite_schema"))
 
 
 def busy_deadline() -> float:
@@ -361,7 +409,8 @@ def transaction(connection: Connection, deadline: float, *, begin: str = "BEGIN 
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:  # an error may have ended the transaction already
-            connection.execute("ROLLBACK")
+            with suppress(apsw.Error):  # the first error tells more; closing the connection ends the transaction then
+                connection.execute("ROLLBACK")
         raise
 
 

@@ -38,10 +38,11 @@ _SETTLED: Final = """
 SELECT m.valid_until IS NULL, d.doc, d.dl, CAST(m.text AS BLOB) FROM memories m LEFT JOIN idx_docs d ON d.id = m.id
 WHERE m.id = ? AND NOT EXISTS (SELECT 1 FROM idx_pending p WHERE p.id = m.id)
 """
-_POSTINGS: Final = "SELECT doc, f << 32 | dl FROM idx_postings WHERE tid = ?"
+# A damaged posting may hold NULL, and then counts for nothing.
+_POSTINGS: Final = "SELECT doc, coalesce(f << 32 | dl, 0) FROM idx_postings WHERE tid = ?"
 # The order of the joins is ours: with few postings a term on average, SQLite might scan all of the term's.
 _POSTINGS_AMONG: Final = """
-SELECT doc, f << 32 | dl FROM carray(?) AS wanted CROSS JOIN idx_postings ON tid = ? AND doc = wanted.value
+SELECT doc, coalesce(f << 32 | dl, 0) FROM carray(?) AS wanted CROSS JOIN idx_postings ON tid = ? AND doc = wanted.value
 """
 _CURRENT_IDS: Final = """
 SELECT d.doc, CAST(d.id AS BLOB) FROM carray(?) AS wanted CROSS JOIN idx_docs d ON d.doc = wanted.value

@@ -9,7 +9,7 @@ from typing import Final
 
 from cavemem_mcp import terms
 from cavemem_mcp.errors import StoreError
-from cavemem_mcp.store import scrub
+from cavemem_mcp.store import files, scrub
 from cavemem_mcp.store.files import Connection
 
 LAYOUT: Final = 1
@@ -132,8 +132,7 @@ def _kind(name: str) -> str:
 
 
 def _missing(connection: Connection) -> list[str]:
-    existing = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
-    return [name for name in OBJECTS if name not in existing]
+    return files.missing(connection, OBJECTS)
 
 
 def has_our_terms(connection: Connection) -> bool:

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 import apsw
 
+from cavemem_mcp.calls import Calls
 from cavemem_mcp.errors import StoreError
 from cavemem_mcp.model import Memory, Statistics
 from cavemem_mcp.store import files, schema, scrub, survey
@@ -38,7 +39,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?)
 """
 
 # An import touches so many pages that the usual 2 MiB cache and checkpoints of 4 MiB would double its time.
-_ROOM_TO_WRITE: Final = "PRAGMA cache_size = -32000; PRAGMA wal_autocheckpoint = 8000"
+_ROOM_TO_WRITE: Final = {"cache_size": -32000, "wal_autocheckpoint": 8000}
 
 logger = logging.getLogger(__name__)
 
@@ -70,27 +71,25 @@ class SqliteTransaction:
     def insert(self, memory: Memory) -> None:
         validity = (memory.valid_from, memory.valid_until)
         links = (memory.supersedes, memory.superseded_by)
-        self._connection.execute(_INSERT, (memory.id, memory.text, memory.created_at, *validity, *links))
+        self._change_one(_INSERT, (memory.id, memory.text, memory.created_at, *validity, *links))
         self._index.settle(memory.id)
 
     def expire(self, id: str, *, valid_until: str, superseded_by: str) -> None:
         self._index.withdraw(id)
-        self._connection.execute(
+        self._change_one(
             "UPDATE memories SET valid_until = ?, superseded_by = ? WHERE id = ? AND valid_until IS NULL",
             (valid_until, superseded_by, id),
         )
-        changed = self._connection.changes()
-        assert changed == 1, f"{changed} current rows have the id instead of one"
         self._index.settle(id)
 
     def relink(self, id: str, *, supersedes: str | None, superseded_by: str | None) -> None:
-        self._connection.execute(
+        self._change_one(
             "UPDATE memories SET supersedes = ?, superseded_by = ? WHERE id = ?", (supersedes, superseded_by, id)
         )
 
     def delete(self, id: str) -> None:
         self._index.withdraw(id)
-        self._connection.execute("DELETE FROM memories WHERE id = ?", (id,))
+        self._change_one("DELETE FROM memories WHERE id = ?", (id,))
         self._index.settle(id)
         if self._connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_stat4'").get:
             self._connection.execute("DELETE FROM sqlite_stat4")  # samples of index keys, made by ANALYZE: whole terms
@@ -108,6 +107,12 @@ class SqliteTransaction:
         """Index what other programs have left to be indexed, up to a bound."""
         self._index.settle_others()
 
+    def _change_one(self, statement: str, values: Sequence[str | None]) -> None:
+        """Change exactly one memory. A trigger of another program or a damaged file may prevent that silently."""
+        self._connection.execute(statement, values)
+        if (changed := self._connection.changes()) != 1:
+            raise StoreError(f"{self._connection.filename}: {changed} memories changed instead of one; {files.FOREIGN}")
+
 
 class SqliteStore:
     """Memories in `mem.db` of a private folder; see `Store`. What cannot be written is opened to be read.
@@ -119,20 +124,19 @@ class SqliteStore:
     def __init__(self, folder: Path) -> None:
         self._path = folder.absolute() / FILE_NAME
         self._writing = threading.Lock()
-        self._calls = threading.Condition()
-        self._calls_running = 0
-        self._is_closed = False
+        self._calls = Calls()
+        self._lending = threading.Lock()
         self._readers: list[Connection] = []
-        self._opened_writer: Connection | None = None
-        self._commits = SharedCommits(
-            lambda: SqliteTransaction(self._writer), lambda transaction: transaction.settle_others()
-        )
+        self._writer: Connection | None = None
+        self._can_write = False
+        self._commits = SharedCommits(SqliteTransaction, lambda transaction: transaction.settle_others())
         files.make_private_folder(self._path.parent)
         files.make_private_file(self._path)
         self._identity = files.identity(self._path)
         with files.store_errors(self._path):
             try:
-                self._open_writer()
+                with self._lent_writer():
+                    pass
             except files.UNWRITABLE as error:
                 if not self._is_readable():
                     raise
@@ -144,8 +148,8 @@ class SqliteStore:
             with self._reading() as connection:
                 yield SqliteSnapshot(connection)
         except ContradictionError as error:
-            with self._writing_transaction():
-                rebuild(self._writer, error)
+            with self._writing_transaction() as connection:
+                rebuild(connection, error)
             raise StoreError(
                 f"{self._path}: the recall index was wrong and is rebuilt from the memories; repeat"
             ) from error
@@ -157,18 +161,18 @@ class SqliteStore:
             try:
                 with files.held(self._writing, self._path, deadline):
                     if not request.answered.is_set():
-                        self._commits.commit(self._writer, deadline)
-            except BaseException:
-                if self._commits.withdraw(request):
+                        self._commits.commit(self._lent_writer, deadline)
+            except BaseException as error:
+                if self._commits.withdraw(request) or not isinstance(error, Exception):
                     raise
             request.answered.wait()  # whoever took it up is about to answer, within its own deadline
             return request.result()
 
     def settle(self) -> int:
-        if self._opened_writer is None:  # then nobody's rows can be indexed here
+        if not self._can_write:  # then nobody's rows can be indexed here
             return 0
-        with self._writing_transaction():
-            index = IndexWriter(self._writer)
+        with self._writing_transaction() as connection:
+            index = IndexWriter(connection)
             index.settle_others()
             return index.pending_count()
 
@@ -195,35 +199,16 @@ class SqliteStore:
             survey.copy(self._path, target)
 
     def close(self) -> None:
-        with self._calls:
-            if self._is_closed:
-                return
-            self._is_closed = True
-            self._calls.wait_for(lambda: self._calls_running == 0)
+        if not self._calls.end():
+            return
         with files.store_errors(self._path):
             for reader in self._readers:
                 reader.close()
-            if self._opened_writer is not None:
-                self._opened_writer.set_busy_timeout(0)
+            if self._writer is not None:
+                self._writer.set_busy_timeout(0)
                 with suppress(apsw.Error):  # it only helps later queries
-                    self._opened_writer.pragma("optimize")
-                self._opened_writer.close()
-
-    @property
-    def _writer(self) -> Connection:
-        """The writing connection, for who holds `_writing`: where the store could only be read, perhaps it can now."""
-        return self._opened_writer or self._open_writer()
-
-    def _open_writer(self) -> Connection:
-        writer = files.connect(self._path)
-        try:
-            writer.execute(_ROOM_TO_WRITE)
-            files.prepare(writer, layout=schema.LAYOUT, is_current=schema.is_current, migrate=schema.migrate)
-        except BaseException:
-            writer.close()
-            raise
-        self._opened_writer = writer
-        return writer
+                    self._writer.pragma("optimize")
+                self._writer.close()
 
     def _is_readable(self) -> bool:
         with reading(self._path) as connection:
@@ -233,49 +218,68 @@ class SqliteStore:
     @contextmanager
     def _call(self) -> Generator[None]:
         """Keep `close` waiting while a call runs, and translate what SQLite raises in it."""
-        with self._calls:
-            if self._is_closed:
-                raise StoreError(f"{self._path} was closed; open the store again")
-            self._calls_running += 1
-        try:
-            with files.store_errors(self._path):
-                if files.identity(self._path) != self._identity:  # what is written now would be lost
-                    raise StoreError(f"{self._path} was removed or replaced while in use; restart cavemem")
-                yield
-        finally:
-            with self._calls:
-                self._calls_running -= 1
-                self._calls.notify_all()
+        with self._calls.running(self._refusal), files.store_errors(self._path):
+            if files.identity(self._path) != self._identity:  # what is written now would be lost
+                raise StoreError(f"{self._path} was removed or replaced while in use; restart cavemem")
+            yield
+
+    def _refusal(self) -> StoreError:
+        return StoreError(f"{self._path} was closed; open the store again")
 
     @contextmanager
-    def _writing_transaction(self) -> Generator[None]:
+    def _writing_transaction(self) -> Generator[Connection]:
         deadline = files.busy_deadline()
-        with self._call(), files.held(self._writing, self._path, deadline), files.transaction(self._writer, deadline):
-            yield
+        with (
+            self._call(),
+            files.held(self._writing, self._path, deadline),
+            self._lent_writer() as connection,
+            files.transaction(connection, deadline),
+        ):
+            yield connection
+
+    @contextmanager
+    def _lent_writer(self) -> Generator[Connection]:
+        """Lend the writing connection to who holds `_writing`."""
+        connection, self._writer = self._writer or self._open_writer(), None
+        with files.lent(connection, self._keep_writer):
+            yield connection
+
+    def _open_writer(self) -> Connection:
+        """Open the writing connection: where the store could only be read, perhaps it can be written now."""
+        writer = files.connect(self._path, **_ROOM_TO_WRITE)
+        try:
+            files.prepare(writer, layout=schema.LAYOUT, is_current=schema.is_current, migrate=schema.migrate)
+        except BaseException:
+            writer.close()
+            raise
+        self._can_write = True
+        return writer
+
+    def _keep_writer(self, connection: Connection) -> None:
+        self._writer = connection
 
     @contextmanager
     def _reading(self) -> Generator[Connection]:
         """Lend a reading connection inside one read transaction."""
         with self._call():
-            if self._opened_writer is None:
+            if not self._can_write:
                 with reading(self._path) as connection:
                     yield connection
                 return
-            with self._calls:
+            with self._lending:
                 reader = self._readers.pop() if self._readers else None
             if reader is None:
-                reader = files.connect(self._path)
-                reader.pragma("query_only", 1)
-            try:
-                with files.transaction(reader, files.busy_deadline(), begin="BEGIN"):
-                    yield reader
-            finally:
-                with self._calls:
-                    is_kept = len(self._readers) < READERS_IDLE_MAX
-                    if is_kept:
-                        self._readers.append(reader)
-                if not is_kept:
-                    reader.close()
+                reader = files.connect(self._path, query_only=1)
+            with files.lent(reader, self._keep_reader), files.transaction(reader, files.busy_deadline(), begin="BEGIN"):
+                yield reader
+
+    def _keep_reader(self, reader: Connection) -> None:
+        with self._lending:
+            is_kept = len(self._readers) < READERS_IDLE_MAX
+            if is_kept:
+                self._readers.append(reader)
+        if not is_kept:
+            reader.close()
 
 
 @contextmanager

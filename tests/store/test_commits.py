@@ -12,6 +12,7 @@ from cavemem_mcp.errors import StoreError
 from cavemem_mcp.model import Memory, memory_id, timestamp
 from cavemem_mcp.store import Transaction, files
 from cavemem_mcp.store.sqlite import SqliteStore
+from tests.store.connections import writer_of
 
 
 class Refused(Exception):
@@ -41,7 +42,7 @@ def write_together(store: SqliteStore, works: list[Callable[[Transaction], str]]
 
 
 def connection_of(store: SqliteStore) -> apsw.Connection:
-    return cast("apsw.Connection", store._writer)
+    return cast("apsw.Connection", writer_of(store))
 
 
 def stored(store: SqliteStore, texts: list[str]) -> list[bool]:
@@ -93,3 +94,27 @@ def test_a_caller_that_gave_up_waiting_has_changed_nothing(store: SqliteStore, m
         assert isinstance(waiting.exception(timeout=10), StoreError)
     store.write(insertion(TEXTS[1]))
     assert stored(store, TEXTS[:2]) == [False, True]
+
+
+def test_an_interrupted_commit_acknowledges_nothing_and_interrupts_its_own_thread_alone(store: SqliteStore) -> None:
+    connection_of(store).set_commit_hook(lambda: True)  # the shared commit fails, so that each caller's work runs again
+    interrupted: list[str] = []
+
+    def interrupting(work: Callable[[Transaction], str]) -> Callable[[Transaction], str]:
+        def run(transaction: Transaction) -> str:
+            id = work(transaction)
+            interrupted.append(id)
+            if len(interrupted) == len(TEXTS) + 1:
+                raise KeyboardInterrupt
+            return id
+
+        return run
+
+    written = write_together(store, [interrupting(insertion(text)) for text in TEXTS])
+    kinds = [type(future.exception()) for future in written]
+    assert kinds.count(KeyboardInterrupt) == 1
+    assert kinds.count(StoreError) == len(TEXTS) - 1
+    connection_of(store).set_commit_hook(None)
+    assert not any(stored(store, TEXTS))
+    store.write(insertion(TEXTS[0]))
+    assert stored(store, TEXTS[:1]) == [True]

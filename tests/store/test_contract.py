@@ -6,13 +6,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import apsw
 import pytest
 
 from cavemem_mcp.errors import StoreError
 from cavemem_mcp.model import Memory, memory_id
 from cavemem_mcp.store import Store, Transaction, files, open_store
 from cavemem_mcp.store.sqlite import READERS_IDLE_MAX, SqliteStore
+from tests.store.foreign import ForeignProgram
 
 _: type[Store] = SqliteStore
 
@@ -105,9 +105,28 @@ def test_an_expired_memory_stays_and_is_linked(store: SqliteStore) -> None:
     assert stored(store, memory_id("ant")) == memory("ant", valid_until="t1", supersedes="mem_0")
 
 
-def test_expiring_what_is_not_current_is_a_defect_that_changes_nothing(store: SqliteStore) -> None:
-    with pytest.raises(AssertionError, match="0 current rows"):
-        store.write(lambda transaction: transaction.expire("mem_1", valid_until="t1", superseded_by="mem_2"))
+CHANGES: dict[str, Callable[[Transaction], None]] = {
+    "insert": lambda transaction: transaction.insert(memory("bee")),
+    "expire": lambda transaction: transaction.expire(memory_id("ant"), valid_until="t1", superseded_by="mem_2"),
+    "relink": lambda transaction: transaction.relink(memory_id("ant"), supersedes="mem_0", superseded_by=None),
+    "delete": lambda transaction: transaction.delete(memory_id("ant")),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_a_change_that_another_programs_trigger_swallows_is_an_error(
+    store: SqliteStore, folder: Path, change: Callable[[Transaction], None]
+) -> None:
+    remember(store, "ant")
+    with ForeignProgram(folder / "mem.db") as another:
+        for event in ("INSERT", "UPDATE", "DELETE"):
+            another.run(f"CREATE TRIGGER keep_{event} BEFORE {event} ON memories BEGIN SELECT RAISE(IGNORE); END")
+
+    with pytest.raises(StoreError, match=r"mem\.db: 0 memories changed instead of one; .* restore a backup"):
+        store.write(change)
+
+    assert stored(store, memory_id("ant")) == memory("ant")
+    assert stored(store, memory_id("bee")) is None
 
 
 def test_noted_erasures_stay_until_they_are_finished(folder: Path) -> None:
@@ -168,7 +187,7 @@ def test_closing_waits_for_the_calls_in_progress(folder: Path) -> None:
     writer.start()
     is_writing.wait()
     closer.start()
-    while not store._is_closed:
+    while not store._calls._have_ended:
         closer.join(0.01)
     assert closer.is_alive()
     may_end.set()
@@ -210,45 +229,3 @@ def test_a_write_gives_up_when_other_threads_use_its_budget(
 
     with store._writing, pytest.raises(StoreError, match="another program holds the store"):
         remember(store, "ant")
-
-
-class Failing(apsw.Connection):
-    """Fails one statement of a write transaction, as a disk may."""
-
-    statements_left = -1
-
-    def execute(self, *arguments: Any, **options: Any) -> Any:
-        if self.in_transaction and Failing.statements_left >= 0 and not arguments[0].startswith("ROLLBACK"):
-            Failing.statements_left -= 1
-            if Failing.statements_left < 0:
-                raise apsw.IOError("the disk failed")
-        return super().execute(*arguments, **options)
-
-
-def test_a_write_that_fails_at_any_statement_changes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apsw, "Connection", Failing)
-    with closing(SqliteStore(folder)) as store:
-        remember(store, "ant", "bee")
-
-        def supersede(transaction: Transaction) -> None:
-            transaction.expire(memory_id("ant"), valid_until="t1", superseded_by=memory_id("cat"))
-            transaction.insert(memory("cat", supersedes=memory_id("ant")))
-            transaction.delete(memory_id("bee"))
-
-        failures = 0
-        while True:
-            Failing.statements_left = failures
-            try:
-                store.write(supersede)
-            except StoreError:
-                failures += 1
-            else:
-                break
-            Failing.statements_left = -1
-            assert stored(store, memory_id("ant")) == memory("ant")
-            assert stored(store, memory_id("bee")) == memory("bee")
-            assert stored(store, memory_id("cat")) is None
-        Failing.statements_left = -1
-
-        assert failures > 10
-        assert stored(store, memory_id("cat")) is not None

@@ -14,6 +14,7 @@ from cavemem_mcp.errors import StoreError
 from cavemem_mcp.model import Memory, memory_id
 from cavemem_mcp.store import files
 from cavemem_mcp.store.sqlite import SqliteStore
+from tests.store.connections import writer_of
 from tests.store.foreign import ForeignProgram
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
@@ -49,6 +50,21 @@ def test_new_folders_and_files_are_private_whatever_the_umask(folder: Path) -> N
         assert {mode(path) for path in folder.iterdir()} == {0o600}
 
     assert mode(folder) == mode(folder.parent) == 0o700
+
+
+def test_new_folders_survive_a_power_loss(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    sync = os.fsync
+
+    def noting(descriptor: int) -> None:
+        synced.append(os.fstat(descriptor).st_ino)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noting)
+
+    SqliteStore(folder).close()
+
+    assert synced[:2] == [folder.parent.parent.stat().st_ino, folder.parent.stat().st_ino]
 
 
 def test_looser_permissions_of_our_own_files_are_tightened(folder: Path) -> None:
@@ -111,7 +127,7 @@ def test_connections_are_durable_and_overwrite_what_they_delete(store: SqliteSto
     pragmas = {"journal_mode": "wal", "synchronous": 2, "fullfsync": 1, "secure_delete": 1, "temp_store": 2}
     pragmas["busy_timeout"] = 5000
 
-    assert {name: store._writer.pragma(name) for name in pragmas} == pragmas
+    assert {name: writer_of(store).pragma(name) for name in pragmas} == pragmas
     with store.read() as snapshot:
         assert {name: snapshot._connection.pragma(name) for name in pragmas} == pragmas
 
@@ -183,25 +199,32 @@ def test_a_file_that_another_process_makes_first_is_left_alone(folder: Path, mon
 
 
 def test_a_full_disk_changes_nothing_and_is_told(store: SqliteStore) -> None:
-    pages = store._writer.pragma("page_count")
-    store._writer.pragma("max_page_count", pages)
+    pages = writer_of(store).pragma("page_count")
+    writer_of(store).pragma("max_page_count", pages)
 
     with pytest.raises(StoreError, match="disk is full"):
         remember(store, "ant " * 50_000)
 
-    store._writer.pragma("max_page_count", 1_000_000)
+    writer_of(store).pragma("max_page_count", 1_000_000)
     assert not is_stored(store, "ant " * 50_000)
     remember(store, "ant " * 50_000)
     assert is_stored(store, "ant " * 50_000)
 
 
 def test_a_file_that_cannot_be_written_is_told(store: SqliteStore) -> None:
-    store._writer.pragma("query_only", 1)
+    writer_of(store).pragma("query_only", 1)
 
     with pytest.raises(StoreError, match="cannot be written"):
         remember(store, "ant")
 
-    store._writer.pragma("query_only", 0)
+
+@pytest.mark.parametrize("name", ["mem.db", "mem.db-wal"])
+def test_a_file_that_the_system_cannot_look_at_is_told(store: SqliteStore, folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    (folder / name).symlink_to(folder / name)
+
+    with pytest.raises(StoreError, match=f"{name}: Too many levels of symbolic links; check the path"):
+        store.about() if name == "mem.db-wal" else is_stored(store, "ant")
 
 
 def test_tables_changed_by_another_program_are_told(store: SqliteStore, folder: Path) -> None:
@@ -225,7 +248,7 @@ def test_messages_name_the_file_and_never_the_text(store: SqliteStore, folder: P
 def test_a_lock_held_by_another_program_is_told_when_the_budget_is_spent(
     store: SqliteStore, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert files.BUSY_MS_MAX == store._writer.pragma("busy_timeout") == 5000
+    assert files.BUSY_MS_MAX == writer_of(store).pragma("busy_timeout") == 5000
     monkeypatch.setattr(files, "BUSY_MS_MAX", 100)
     with ForeignProgram(folder / "mem.db") as another:
         another.run("BEGIN IMMEDIATE")

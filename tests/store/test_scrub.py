@@ -18,6 +18,7 @@ from cavemem_mcp.recovery import RecoveryStore
 from cavemem_mcp.service import Cavemem
 from cavemem_mcp.store import Transaction, files, scrub
 from cavemem_mcp.store.sqlite import SqliteStore
+from tests.store.connections import writer_of
 from tests.store.foreign import ForeignProgram
 
 
@@ -125,7 +126,7 @@ def test_no_word_survives_in_pages_that_were_rebalanced(folder: Path) -> None:
     forgotten: list[str] = []
     with closing(SqliteStore(folder)) as store, closing(Cavemem(store, RecoveryStore(folder))) as cavemem:
         # Many short transactions would spend the time on syncing, which is not what is tested.
-        store._writer.pragma("synchronous", 0)
+        writer_of(store).pragma("synchronous", 0)
         current: dict[str, str] = {}
         for step in range(700):
             text = " ".join(words(source.randint(3, 40), seed=1000 + step))
@@ -151,7 +152,7 @@ def test_no_word_survives_in_pages_that_were_rebalanced(folder: Path) -> None:
             cavemem.remember(current[str(step)])
         unexpected = unexpected_letters(folder, current.values())
         assert [word for word in forgotten if word in unexpected] == []
-        assert store._writer.pragma("integrity_check") == "ok"
+        assert writer_of(store).pragma("integrity_check") == "ok"
         assert all(cavemem.recall(text.split()[0]).hits for text in current.values())
 
 
