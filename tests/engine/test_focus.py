@@ -100,6 +100,13 @@ def test_words_in_scripts_without_spaces_are_found() -> None:
     assert "表示設定は画面の右上にある。" in result.text
 
 
+def test_a_word_that_only_the_escapes_of_a_text_hold_is_shown_in_the_text_as_it_is() -> None:
+    rows = [{"id": number, "name": f"user{number}", "note": "a note of no use"} for number in range(300)]
+    rows[200]["name"] = "caf\u00e9"
+    result = compress(json.dumps(rows, indent=2), query_terms=("u00e9",), token_budget=200)
+    assert '"name": "caf\\u00e9"' in result.text
+
+
 def test_a_word_means_a_whole_word() -> None:
     text = "\n\n".join(
         [f"concatenated strings {FILLER * 4}"] * 40 + [f"the cat sleeps {FILLER * 4}"] + [FILLER * 5] * 40

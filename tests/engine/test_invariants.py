@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cavemem_mcp import tokens
-from cavemem_mcp.engine import Compressible, compress, detect
+from cavemem_mcp.engine import Compressible, compress, detect, focus
 from cavemem_mcp.engine.units import Form, Source
 from cavemem_mcp.terms import query_terms
 from tests.engine import inputs
@@ -170,6 +170,16 @@ def test_a_failing_type_leaves_the_text_as_it_is(monkeypatch: pytest.MonkeyPatch
         assert result.method == "none"
         cut = compress(text, query_terms=("token",), token_budget=500)
         assert 0 < cut.tokens_after <= 500
+
+
+def test_a_failing_focus_still_keeps_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(form: Form, query_terms: object, token_budget: int) -> str:
+        raise ValueError(form.method, token_budget)
+
+    monkeypatch.setattr(focus, "select", fail)
+    for text in inputs.BASE.values():
+        cut = compress(text, query_terms=("token",), token_budget=150)
+        assert 0 < cut.tokens_after <= 150
 
 
 HUGE = {
