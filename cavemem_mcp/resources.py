@@ -35,7 +35,7 @@ from pydantic import AnyUrl
 
 from cavemem_mcp import overview
 from cavemem_mcp.errors import CaveError, InvalidArgumentsError, OperationFailedError, StoreError, origin_of
-from cavemem_mcp.model import Memory, checked_nonblank
+from cavemem_mcp.model import Memory, checked_nonblank, checked_string
 from cavemem_mcp.service import Cavemem
 
 logger = logging.getLogger(__name__)
@@ -202,6 +202,8 @@ class ReadableServer(MCPServer[Source]):
         ):
             try:
                 completion = await anyio.to_thread.run_sync(_ids, params.argument.value, context.lifespan_context)
+            except InvalidArgumentsError as error:
+                raise MCPError(INVALID_PARAMS, error.message) from None
             except CaveError as error:
                 raise MCPError(INTERNAL_ERROR, error.message) from None
             except Exception as error:
@@ -211,6 +213,10 @@ class ReadableServer(MCPServer[Source]):
 
 
 def _read(uri: str, source: MemorySource) -> ReadResourceContents:
+    try:
+        checked_string("uri", uri)
+    except InvalidArgumentsError as error:
+        raise ResourceNotFoundError(error.message) from None
     if uri == STATUS:
         status = overview.status(source.get()).as_json()
         del status["path"]  # whoever reads this over a network has no use for it
@@ -238,6 +244,7 @@ def _with_dates(memory: Memory) -> str:
 
 
 def _ids(prefix: str, source: MemorySource) -> Completion:
+    checked_string("value", prefix)
     with source.get().store.read() as snapshot:
         found = snapshot.memories(id_prefix=prefix)
         ids = [memory.id for memory in islice((memory for memory in found if memory.is_current), COMPLETIONS_MAX + 1)]

@@ -117,7 +117,7 @@ class CallTelemetry(ServerMiddleware[Any]):
         """Serve one message."""
         served = _served.get() or _Served()
         served.method = ctx.method if ctx.method in METHODS else OTHER
-        if ctx.method != "tools/call":
+        if ctx.method != "tools/call" or ctx.request_id is None:  # a call that wants no answer is not made
             return await call_next(ctx)
         name = (ctx.params or {}).get("name")
         served.tool = name if isinstance(name, str) and name in self._tools else OTHER

@@ -20,7 +20,6 @@ from mcp_types import (
     ErrorData,
     JSONRPCError,
     JSONRPCMessage,
-    JSONRPCNotification,
     JSONRPCRequest,
     JSONRPCResponse,
     jsonrpc_message_adapter,
@@ -92,7 +91,7 @@ def parse_message(line: bytes | None) -> JSONRPCMessage:
         raise InvalidMessageError(INVALID_REQUEST, f"Invalid request: a line is longer than {LINE_BYTES_MAX} bytes")
     with suppress(ValidationError):
         message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-        if not isinstance(message, JSONRPCNotification) or b'"id"' not in line:
+        if isinstance(message, JSONRPCRequest):
             return message
     return _parse_tolerantly(line)
 
@@ -101,10 +100,10 @@ def _parse_tolerantly(line: bytes) -> JSONRPCMessage:
     """Parse what the fast parser refuses or misreads.
 
     It refuses half of a surrogate pair, which is let through here to where the caller is told which argument holds it,
-    and takes a request with an odd id for a notification, which would get no answer.
+    and takes a request with an odd id for a notification and one with an error for a response: neither gets an answer.
     """
     try:
-        value: object = json.loads(line)
+        value: object = json.loads(line.decode("utf-8-sig", "surrogatepass"))  # bytes would also be read as UTF-16
     except (ValueError, RecursionError):
         raise InvalidMessageError(PARSE_ERROR, "Parse error: each line must be one JSON-RPC message") from None
     if not isinstance(value, dict):
@@ -120,7 +119,7 @@ def _parse_tolerantly(line: bytes) -> JSONRPCMessage:
         message = jsonrpc_message_adapter.validate_python(envelope, by_name=False)
     except ValidationError:
         raise refusal from None
-    if isinstance(message, JSONRPCNotification) and "id" in envelope:
+    if not isinstance(message, JSONRPCRequest) and envelope.keys() >= {"id", "method"}:
         raise refusal
     return message
 
