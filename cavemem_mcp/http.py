@@ -33,9 +33,9 @@ from cavemem_mcp.errors import InvalidArgumentsError, StoreError
 from cavemem_mcp.limits import (
     BodyTimeLimit,
     ConcurrencyLimit,
+    OneLength,
     RateLimit,
     RequestRate,
-    is_start_of_stream,
     patient_protocol,
     refused,
 )
@@ -146,7 +146,7 @@ def build_app(pool: StorePool, settings: HttpSettings, verifier: Verifier | None
             allow_headers=HEADERS_ALLOWED,
             expose_headers=HEADERS_EXPOSED,
         )
-    return RequestLog(_HostCheck(checked, security))
+    return RequestLog(OneLength(_HostCheck(checked, security)))
 
 
 def _limit(
@@ -173,15 +173,14 @@ class _StoreLease:
         if principal is None and self._needs_principal:
             await self._app(scope, receive, send)  # which refuses it
             return
+        if scope["method"] != "POST":  # a stream from GET would never carry anything, and keep a place for ever
+            await refused(HTTPStatus.METHOD_NOT_ALLOWED, "send messages with POST", {"Allow": "POST"})(
+                scope, receive, send
+            )
+            return
         try:
-            async with self._pool.lease(None if principal is None else principal.store) as release:
-
-                async def send_and_release(message: Message) -> None:
-                    if is_start_of_stream(message):  # it stays open for long, and asks nothing of the store
-                        release()
-                    await send(message)
-
-                await self._app(scope, receive, send_and_release)
+            async with self._pool.lease(None if principal is None else principal.store):
+                await self._app(scope, receive, send)
         except StoresBusyError:
             await refused(HTTPStatus.SERVICE_UNAVAILABLE, "the server is busy; wait", {"Retry-After": "1"})(
                 scope, receive, send

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Final, cast
@@ -59,41 +59,63 @@ class RateLimit:
             await self._app(scope, receive, send)
 
 
+class OneLength:
+    """Refuses a request that says its length in two ways, or in one that its version of HTTP does not have.
+
+    The server reads one of them and a proxy in front may read the other: what follows would be a request for one and
+    part of this one for the other, sent with the next caller's secret.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        names = {name for name, _ in scope["headers"]} if scope["type"] == "http" else set[bytes]()
+        if b"transfer-encoding" in names and (b"content-length" in names or scope["http_version"] == "1.0"):
+            await refused(HTTPStatus.BAD_REQUEST, "say the length of a request once", {"Connection": "close"})(
+                scope, receive, send
+            )
+        else:
+            await self._app(scope, receive, send)
+
+
 class ConcurrencyLimit:
-    """Refuses requests while too many are being answered. A stream of events that is open no longer counts."""
+    """Refuses requests while too many are being answered. One principal may have half of the places."""
 
     def __init__(self, app: ASGIApp, requests_max: int) -> None:
         self._app = app
         self._free = requests_max
+        self._share = max(1, requests_max // 2)
+        self._taken: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        if not self._free:
+        principal = principal_of(scope)
+        name = "" if principal is None else principal.client_id
+        if not self._free or (name and self._taken[name] >= self._share):
             await refused(HTTPStatus.SERVICE_UNAVAILABLE, "the server is busy; wait", {"Retry-After": "1"})(
                 scope, receive, send
             )
             return
         self._free -= 1
-        is_counted = True
-
-        async def send_counted(message: Message) -> None:
-            nonlocal is_counted
-            if is_counted and is_start_of_stream(message):
-                is_counted = False
-                self._free += 1
-            await send(message)
-
+        self._taken[name] += 1
         try:
-            await self._app(scope, receive, send_counted)
+            await self._app(scope, receive, send)
         finally:
-            self._free += is_counted
+            self._free += 1
+            self._taken -= Counter([name])  # forgets a name that has none
+
+
+class ClientLeftError(Exception):
+    """The client went away before its request was complete."""
 
 
 class BodyTimeLimit:
-    """Refuses a request whose body does not arrive in time."""
+    """Refuses a request whose body does not arrive in time, and drops one whose client leaves before."""
 
     def __init__(self, app: ASGIApp, seconds_max: float) -> None:
         self._app = app
@@ -113,11 +135,15 @@ class BodyTimeLimit:
             with anyio.fail_after(deadline - anyio.current_time()):
                 message = await receive()
             is_late = False
+            if message["type"] == "http.disconnect":
+                raise ClientLeftError  # the SDK would log it as a defect
             is_complete = not message.get("more_body", False)
             return message
 
         try:
             await self._app(scope, receive_in_time, send)
+        except ClientLeftError:
+            return
         except TimeoutError:
             if not is_late:
                 raise
@@ -129,15 +155,24 @@ class BodyTimeLimit:
 class PatientProtocol(H11Protocol):
     """uvicorn's HTTP/1.1, closing the connection when a request's head, or the reading of an answer, takes too long.
 
-    uvicorn itself times only the pause between requests, and any byte ends that.
+    uvicorn itself times only the pause between requests, and any byte ends that. And where as many connections are open
+    as may be, it refuses every request: here the one that has asked for nothing for longest makes room for a new one.
     """
 
     header_seconds_max: float
     answer_seconds_max: float
+    idle: "dict[PatientProtocol, None]"
+    """The connections with no request to answer, those that wait for longest first."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Begin to wait for the first request."""
         super().connection_made(transport)
+        if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency and self.idle:
+            oldest = next(iter(self.idle))
+            oldest.transport.abort()
+            self.idle.pop(oldest)
+            self.connections.discard(oldest)  # now, so that what comes over the new one is served
+        self.idle[self] = None
         self._waiting: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
         self._wait()
@@ -149,9 +184,11 @@ class PatientProtocol(H11Protocol):
         super().data_received(data)
         if not self._is_between_requests():
             self._stop_waiting()
+            self.idle.pop(self, None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
+        self.idle.pop(self, None)
         self._stop_waiting()
         if self._unread is not None:
             self._unread.cancel()
@@ -172,8 +209,10 @@ class PatientProtocol(H11Protocol):
     def on_response_complete(self) -> None:
         """Wait for what was sent of a next request already; uvicorn itself waits for its first byte."""
         super().on_response_complete()
-        if self._is_between_requests() and self.conn.trailing_data[0]:
-            self._wait()
+        if self._is_between_requests():
+            self.idle[self] = None
+            if self.conn.trailing_data[0]:
+                self._wait()
 
     def _is_between_requests(self) -> bool:
         cycle = cast("RequestResponseCycle | None", self.cycle)  # None at first, whatever its annotation says
@@ -196,17 +235,14 @@ class PatientProtocol(H11Protocol):
 
 def patient_protocol(*, header_seconds_max: float, answer_seconds_max: float) -> type[PatientProtocol]:
     """Return the protocol with its times; uvicorn makes the instances."""
-    times = {"header_seconds_max": header_seconds_max, "answer_seconds_max": answer_seconds_max}
-    return type("PatientProtocol", (PatientProtocol,), times)
+    members: dict[str, object] = {
+        "header_seconds_max": header_seconds_max,
+        "answer_seconds_max": answer_seconds_max,
+        "idle": {},
+    }
+    return type("PatientProtocol", (PatientProtocol,), members)
 
 
 def refused(status: HTTPStatus, reason: str, headers: Mapping[str, str] | None = None) -> ASGIApp:
     """Return the answer to a request that is not served."""
     return PlainTextResponse(reason + "\n", status_code=status, headers=dict(headers or {}))
-
-
-def is_start_of_stream(message: Message) -> bool:
-    """Return whether a message of ASGI begins an answer that is a stream of events."""
-    return message["type"] == "http.response.start" and any(
-        name.lower() == b"content-type" and value.startswith(b"text/event-stream") for name, value in message["headers"]
-    )

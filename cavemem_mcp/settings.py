@@ -34,7 +34,7 @@ class HttpSettings:
     forwarded_allow_ips: str = _setting("", "addresses of proxies whose X-Forwarded-… headers count")
     max_body_bytes: int = _setting(2 * 1024 * 1024, "largest request")
     max_connections: int = _setting(512, "connections at a time")
-    max_requests: int = _setting(128, "requests being answered at a time")
+    max_requests: int = _setting(128, "requests being answered at a time, half of them of one principal")
     requests_per_second: int = _setting(50, "requests a second of each principal, on average")
     request_burst: int = _setting(200, "requests that a principal may send at once")
     header_timeout: int = _setting(10, "seconds for the head of a request to arrive")

@@ -145,10 +145,8 @@ class StorePool:
         self._making_room = anyio.Lock()
 
     @asynccontextmanager
-    async def lease(self, name: str | None) -> AsyncGenerator[Callable[[], None]]:
+    async def lease(self, name: str | None) -> AsyncGenerator[None]:
         """Make `get` return the store of this name while the block runs. It opens with the first `get`.
-
-        Yields what a block calls that needs the store no more, but goes on.
 
         Raises:
             StoresBusyError: All that may be open are leased by others.
@@ -159,23 +157,14 @@ class StorePool:
                 while (entry := self._taken(name, opens=True)) is None:
                     if not await self._close_least_used():
                         raise StoresBusyError
-        leased = entry
-        is_released = False
-
-        def release() -> None:
-            nonlocal is_released
-            with self._lock:
-                if not is_released:
-                    is_released = True
-                    leased.users -= 1
-                    leased.used_at = time.monotonic()
-
-        reset = _leased.set(leased)
+        reset = _leased.set(entry)
         try:
-            yield release
+            yield
         finally:
             _leased.reset(reset)
-            release()
+            with self._lock:
+                entry.users -= 1
+                entry.used_at = time.monotonic()
 
     def get(self) -> Cavemem:
         """Return the leased memory, opening it if need be.

@@ -3,7 +3,7 @@
 import json
 import stat
 import threading
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -189,25 +189,6 @@ async def test_a_store_in_use_is_not_closed_for_another(tmp_path: Path) -> None:
     async with pool.lease("b"):
         assert not pool.get().recall("webshop").hits
     pool.close()
-
-
-def test_open_streams_keep_neither_stores_nor_places_from_others(tmp_path: Path) -> None:
-    tokens = TokenFile(tmp_path / "tokens.toml")
-    names = [f"agent-{number}" for number in range(3)]
-    for name in names:
-        tokens.add(name)
-    with (
-        remote_server(
-            tmp_path / "home", *("--auth-tokens", str(tokens.path), "--max-open-stores", "1", "--max-requests", "1")
-        ) as server,
-        ExitStack() as stack,
-    ):
-        for name in names:
-            client = stack.enter_context(server.client(tokens.secrets[name]))
-            stream = stack.enter_context(client.stream("GET", "/mcp", headers={"Accept": "text/event-stream"}))
-            assert stream.status_code == 200
-        for name in names:
-            assert "error" not in server.tool(tokens.secrets[name], "remember", text=FACT)
 
 
 async def test_many_requests_for_one_store_open_it_once(tmp_path: Path) -> None:

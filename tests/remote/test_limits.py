@@ -16,7 +16,7 @@ from cavemem_mcp import InvalidArgumentsError
 from cavemem_mcp.limits import RequestRate
 from cavemem_mcp.model import MEMORY_BYTES_MAX, memory_id
 from cavemem_mcp.settings import FLAGS, HttpSettings, http_settings, variable
-from tests.remote.server import SECONDS_MAX, RemoteServer, TokenFile, bearer, remote_server
+from tests.remote.server import SECONDS_MAX, RemoteServer, TokenFile, bearer, poll, remote_server
 from tests.server.processes import FACT, call, command, ping, write_lock
 
 SHORT = {"CAVEMAN_HEADER_TIMEOUT": "1", "CAVEMAN_BODY_TIMEOUT": "1", "CAVEMAN_IDLE_TIMEOUT": "1"}
@@ -252,11 +252,55 @@ def _connections(server: RemoteServer) -> int:
     return sum(line.split()[1] == local and line.split()[3] == "01" for line in lines)
 
 
-def test_connections_beyond_those_that_may_be_open_are_put_off(tmp_path: Path) -> None:
-    with remote_server(tmp_path, "--max-connections", "5") as server, ExitStack() as stack:
-        for _ in range(8):
-            stack.enter_context(closing(socket.create_connection(("127.0.0.1", server.port))))
-        assert server.post(None, ping(1)).status_code == 503
+def _silent(stack: ExitStack, server: RemoteServer, sent: bytes = b"") -> socket.socket:
+    connection = stack.enter_context(closing(socket.create_connection(("127.0.0.1", server.port), SECONDS_MAX)))
+    connection.sendall(sent)
+    return connection
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"POST /mcp HTTP/1.1\r\nX: ", b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"]
+)
+def test_connections_that_ask_for_nothing_make_room_for_others_oldest_first(tmp_path: Path, sent: bytes) -> None:
+    """They are silent, or in the middle of a head, or were answered and wait. A client that works is not closed."""
+    patient = ("--max-connections=5", "--header-timeout=60", "--idle-timeout=60")
+    with remote_server(tmp_path, *patient) as server, server.client() as client, ExitStack() as stack:
+        silent: list[socket.socket] = []
+        for number in range(12):
+            silent.append(_silent(stack, server, sent))
+            assert client.post("/mcp", content=json.dumps(ping(number))).status_code == 200
+            assert server.post(None, ping(number)).status_code == 200
+        assert _connections(server) <= 5
+        for connection in silent[:8]:
+            _is_closed_by_the_server(connection)
+
+
+def _being_answered(stack: ExitStack, server: RemoteServer, secret: str = "") -> None:
+    """Send a request whose body never comes, and wait until the server waits for it."""
+    head = _head(server, 100, secret).replace(b"Accept:", b"Expect: 100-continue\r\nAccept:")
+    assert _silent(stack, server, head).recv(12) == b"HTTP/1.1 100"
+
+
+def test_connections_beyond_those_that_may_be_open_are_put_off_while_all_are_being_answered(tmp_path: Path) -> None:
+    with remote_server(tmp_path, "--max-connections", "5") as server:
+        with ExitStack() as stack:
+            for _ in range(4):
+                _being_answered(stack, server)
+            assert server.post(None, ping(1)).status_code == 503
+        poll(lambda: server.post(None, ping(1)).status_code == 200)
+
+
+def test_one_principal_cannot_take_all_places(tmp_path: Path, tokens: TokenFile) -> None:
+    with (
+        remote_server(tmp_path / "home", "--auth-tokens", str(tokens.path), "--max-requests", "4") as server,
+        ExitStack() as stack,
+    ):
+        for _ in range(2):
+            _being_answered(stack, server, tokens.secrets["alice"])
+        assert server.post(tokens.secrets["alice"], ping(1)).status_code == 503
+        assert server.post(tokens.secrets["bob"], ping(1)).status_code == 200
+        stack.close()
+        poll(lambda: server.post(tokens.secrets["alice"], ping(1)).status_code == 200)
 
 
 def test_a_full_store_refuses_new_memories_and_loses_nothing(tmp_path: Path, tokens: TokenFile) -> None:

@@ -214,7 +214,7 @@ class _lifespan:
 def test_a_stop_lets_the_calls_in_progress_be_answered_and_ends_in_time_whatever_is_open(
     server: RemoteServer, tokens: TokenFile
 ) -> None:
-    """Open are: a connection that sends nothing, half a head, half a body, an idle one, and a stream of events."""
+    """Open are: a connection that sends nothing, half a head, half a body, an idle one, and two that want a stream."""
     secret = tokens.secrets["alice"]
     listen: dict[str, Any] = {
         "jsonrpc": "2.0",
