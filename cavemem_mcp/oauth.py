@@ -3,12 +3,15 @@
 import hashlib
 import json
 import logging
+import math
+import ssl
 import time
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import anyio.to_thread
+import anyio
+import httpx2
 import jwt
 from mcp.server.auth.provider import TokenVerifier
 from mcp.server.auth.settings import AuthSettings
@@ -25,32 +28,63 @@ KEYS_KEPT_SECONDS: Final = 300
 KEYS_FETCH_SECONDS_MIN: Final = 30
 """Between two fetches, whatever keys are asked for: the rate is not the clients' to choose."""
 KEYS_FETCH_TIMEOUT_SECONDS: Final = 5
+"""From the first byte that is sent to the last that is received."""
+KEYS_BYTES_MAX: Final = 256 * 1024
 
 logger = logging.getLogger(__name__)
 
 
-class _KeysByUrl(jwt.PyJWKClient):
-    """PyJWT's client, which caches and spares the issuer after a success, made to spare it after a failure too."""
+class _KeysByUrl:
+    """An issuer's keys at a URL: kept for a while, and fetched at a rate that is not the clients' to choose.
+
+    PyJWT's client would hold a worker thread for each token with an unknown key while the issuer is slow, which anybody
+    can send, and would read as slowly and as much as the issuer likes.
+    """
 
     def __init__(self, url: str) -> None:
-        super().__init__(
-            url,
-            lifespan=KEYS_KEPT_SECONDS,
-            timeout=KEYS_FETCH_TIMEOUT_SECONDS,
-            cooldown_duration=KEYS_FETCH_SECONDS_MIN,
-        )
-        self._failed_at = -float(KEYS_FETCH_SECONDS_MIN)
+        self._url = url
+        self._trust = ssl.create_default_context()
+        self._keys: list[jwt.PyJWK] = []
+        self._fetched_at = self._tried_at = -math.inf
+        self._fetching = anyio.Lock()
 
-    def fetch_data(self) -> object:
-        """Fetch the keys, unless that failed a moment ago."""
-        if time.monotonic() - self._failed_at < KEYS_FETCH_SECONDS_MIN:
-            raise jwt.PyJWKClientConnectionError("the keys could not be fetched a moment ago")
+    async def get(self, kid: str) -> list[jwt.PyJWK]:
+        """Return the keys that are good now; if none has this id, they are fetched first where it is time for that."""
+        if not self._has(kid):
+            async with self._fetching:
+                if not self._has(kid) and time.monotonic() - self._tried_at >= KEYS_FETCH_SECONDS_MIN:
+                    self._tried_at = time.monotonic()
+                    await self._fetch()
+        return self._good()
+
+    def _good(self) -> list[jwt.PyJWK]:
+        return self._keys if time.monotonic() - self._fetched_at < KEYS_KEPT_SECONDS else []
+
+    def _has(self, kid: str) -> bool:
+        return any(key.key_id == kid for key in self._good())
+
+    async def _fetch(self) -> None:
         try:
-            return super().fetch_data()
-        except Exception as error:
-            self._failed_at = time.monotonic()
+            with anyio.fail_after(KEYS_FETCH_TIMEOUT_SECONDS):
+                self._keys = _parsed(await self._read())
+        except (httpx2.HTTPError, TimeoutError, ValueError) as error:
             logger.warning("the keys of the OAuth issuer cannot be fetched: %s", type(error).__name__)
-            raise
+        else:
+            self._fetched_at = time.monotonic()
+
+    async def _read(self) -> bytes:
+        body = bytearray()
+        plain = {"Accept-Encoding": "identity"}  # a compressed answer could be small and still too large
+        async with (
+            httpx2.AsyncClient(verify=self._trust, headers=plain) as client,
+            client.stream("GET", self._url) as response,
+        ):
+            response.raise_for_status()
+            async for chunk in response.aiter_raw():
+                body += chunk
+                if len(body) > KEYS_BYTES_MAX:
+                    raise ValueError("too large")
+        return bytes(body)
 
 
 class JwtVerifier(TokenVerifier):
@@ -97,6 +131,8 @@ class JwtVerifier(TokenVerifier):
         except (jwt.PyJWTError, ValueError):
             return None
         subject: str = claims["sub"]
+        if not subject:  # an issuer that names nobody would make everybody share one store
+            return None
         store = store_of_subject(self._issuer, subject)
         return Principal(
             token="",
@@ -120,15 +156,10 @@ class JwtVerifier(TokenVerifier):
         )
 
     async def _key(self, kid: object) -> jwt.PyJWK:
-        """Return the issuer's key of this id. One that is not known yet is looked up at the issuer, in a thread."""
+        """Return the issuer's key of this id. One that is not known yet is looked up at the issuer."""
         keys = self._keys
-        if self._keys_by_url is not None and isinstance(kid, str):
-            assert self._keys_by_url.jwk_set_cache is not None
-            cached = self._keys_by_url.jwk_set_cache.get()
-            known = cached.keys if isinstance(cached, jwt.PyJWKSet) else []
-            if not any(key.key_id == kid for key in known):
-                return await anyio.to_thread.run_sync(self._keys_by_url.get_signing_key, kid)
-            keys = known
+        if self._keys_by_url is not None:
+            keys = await self._keys_by_url.get(kid) if isinstance(kid, str) else []
         for key in keys:
             if key.public_key_use in ("sig", None) and (key.key_id == kid or (kid is None and len(keys) == 1)):
                 return key
@@ -153,13 +184,24 @@ def _scopes(claims: dict[str, Any]) -> list[str]:
 
 
 def _read_keys(path: Path) -> list[jwt.PyJWK]:
-    refusal = InvalidArgumentsError(f"--oauth-jwks: {path} is no JSON Web Key Set with public keys")
     try:
-        keys = jwt.PyJWKSet.from_json(path.read_text()).keys
+        return _parsed(path.read_bytes())
     except OSError as error:
         raise InvalidArgumentsError(f"--oauth-jwks: {path} cannot be read: {error.strerror}") from error
-    except (jwt.PyJWTError, ValueError, AttributeError, TypeError):
-        raise refusal from None
+    except ValueError:
+        raise InvalidArgumentsError(f"--oauth-jwks: {path} is no JSON Web Key Set with public keys") from None
+
+
+def _parsed(key_set: bytes) -> list[jwt.PyJWK]:
+    """Return the keys of a JSON Web Key Set.
+
+    Raises:
+        ValueError: It is none, or holds no key of a kind that can be used here.
+    """
+    try:
+        keys = jwt.PyJWKSet.from_json(key_set.decode()).keys
+    except (jwt.PyJWTError, AttributeError, TypeError, RecursionError) as error:
+        raise ValueError("no key set") from error
     if not any(key.algorithm_name in ALGORITHMS for key in keys):
-        raise refusal
+        raise ValueError("no usable key")
     return keys

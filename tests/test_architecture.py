@@ -55,6 +55,7 @@ RANKS = (
 THIRD_PARTIES = {
     "anyio": {"demo", "http", "limits", "lines", "oauth", "resources", "server", "stores", "transport"},
     "apsw": {"store", "recovery"},
+    "httpx2": {"oauth"},
     "jwt": {"oauth"},
     "mcp": {"auth", "demo", "http", "oauth", "resources", "server", "telemetry", "transport"},  # the demo is a client
     "mcp_types": {"http", "resources", "server", "telemetry", "transport"},
@@ -69,7 +70,18 @@ THIRD_PARTIES = {
 
 MODULE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 60
-SLOW_IMPORTS = {"anyio", "jwt", "mcp", "opentelemetry", "pydantic", "starlette", "toktok", "uvicorn", "zstandard"}
+SLOW_IMPORTS = {
+    "anyio",
+    "httpx2",
+    "jwt",
+    "mcp",
+    "opentelemetry",
+    "pydantic",
+    "starlette",
+    "toktok",
+    "uvicorn",
+    "zstandard",
+}
 
 TOP_LEVEL = {
     ".ci",

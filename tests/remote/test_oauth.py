@@ -6,19 +6,21 @@ import json
 import threading
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
 
+import anyio
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from cavemem_mcp import InvalidArgumentsError
+from cavemem_mcp import InvalidArgumentsError, oauth
 from cavemem_mcp.oauth import KEYS_FETCH_SECONDS_MIN, JwtVerifier, store_of_subject
-from tests.remote.server import RemoteServer, remote_server
+from tests.remote.server import RemoteServer, poll, remote_server
 from tests.server.processes import FACT, call, ping
 
 ISSUER: Final = "https://issuer.example"
@@ -117,6 +119,7 @@ def _signed_with_the_public_key() -> str:
         _token(exp=None),
         _token(None),
         _token(7),
+        _token(""),
         _token(exp=int(time.time()) - 60),
         _token(nbf=int(time.time()) + 600),
         _token(key=OTHER_KEY),
@@ -186,7 +189,10 @@ class _Issuer:
 
     def __init__(self) -> None:
         self.keys: dict[str, Any] | None = _key_set()
+        self.answer: bytes | None = None
+        self.goes_on = threading.Event()
         self.fetches = 0
+        self.goes_on.set()
         issuer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -194,7 +200,10 @@ class _Issuer:
                 issuer.fetches += 1
                 self.send_response(500 if issuer.keys is None else 200)
                 self.end_headers()
-                self.wfile.write(json.dumps(issuer.keys).encode())
+                with suppress(OSError):
+                    while not issuer.goes_on.wait(0.02):
+                        self.wfile.write(b" ")
+                    self.wfile.write(json.dumps(issuer.keys).encode() if issuer.answer is None else issuer.answer)
 
             def log_message(self, format: str, *args: object) -> None:
                 pass
@@ -212,6 +221,7 @@ def _issuer() -> Generator[_Issuer]:
         try:
             yield issuer
         finally:
+            issuer.goes_on.set()
             issuer.server.shutdown()
             thread.join()
 
@@ -264,6 +274,63 @@ async def test_an_issuer_that_is_down_admits_nobody_and_is_left_in_peace(
     issuer.keys = good
     now += KEYS_FETCH_SECONDS_MIN
     assert await verifier.verify_token(_token()) is not None
+
+
+GARBAGE: Final = {
+    "nothing": b"",
+    "a page": b"<html>",
+    "bytes": b"\xff\xfe\0",
+    "a list": b"[1]",
+    "null": b"null",
+    "no keys": b'{"keys": []}',
+    "a number of keys": b'{"keys": 5}',
+    "keys that are none": b'{"keys": [5, {}, {"kty": "RSA", "n": 5, "e": {}}]}',
+    "a secret": b'{"keys": [{"kty": "oct", "k": "c2VjcmV0", "kid": "RS256"}]}',
+    "nesting": b"[" * 100_000,
+    "too much": b" " * 10_000_000 + b"{}",
+}
+
+
+@pytest.mark.parametrize("kind", GARBAGE)
+async def test_an_issuer_that_answers_garbage_admits_nobody(
+    issuer: _Issuer, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    verifier = JwtVerifier(issuer=ISSUER, audience=AUDIENCE, keys=issuer.url)
+    issuer.answer = GARBAGE[kind]
+    assert await verifier.verify_token(_token()) is None
+    issuer.answer = None
+    now += KEYS_FETCH_SECONDS_MIN
+    assert await verifier.verify_token(_token()) is not None
+    issuer.answer = GARBAGE[kind]
+    now += KEYS_FETCH_SECONDS_MIN
+    assert await verifier.verify_token(_token(kid="unknown")) is None
+    assert await verifier.verify_token(_token()) is not None, "the keys that were good still are"
+    assert issuer.fetches == 3
+
+
+async def test_an_issuer_that_answers_byte_by_byte_is_not_waited_for(
+    issuer: _Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(oauth, "KEYS_FETCH_TIMEOUT_SECONDS", 0.3)
+    issuer.goes_on.clear()
+    with anyio.fail_after(10):
+        assert await JwtVerifier(issuer=ISSUER, audience=AUDIENCE, keys=issuer.url).verify_token(_token()) is None
+
+
+def test_tokens_with_unknown_keys_keep_nobody_waiting_while_the_issuer_is_slow(tmp_path: Path, issuer: _Issuer) -> None:
+    """More of them than there are worker threads, of which readiness needs one."""
+    issuer.goes_on.clear()
+    with remote_server(tmp_path, *_options(issuer.url)) as server, ThreadPoolExecutor(50) as callers:
+        guesses = [callers.submit(server.post, _token(kid=f"guess-{number}"), ping(1)) for number in range(50)]
+        poll(lambda: issuer.fetches == 1)
+        with server.client() as client:
+            assert client.get("/readyz").status_code == 200
+        assert not any(guess.done() for guess in guesses)
+        issuer.goes_on.set()
+        assert {guess.result().status_code for guess in guesses} == {401}
+    assert issuer.fetches == 1
 
 
 @pytest.mark.parametrize(
