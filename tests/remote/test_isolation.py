@@ -9,6 +9,9 @@ from typing import Any
 
 import anyio
 import pytest
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from mcp.types import ResourceTemplateReference, TextResourceContents
 
 from cavemem_mcp import Cavemem, StoreError, open_memory
 from cavemem_mcp.model import memory_id, recovery_handle
@@ -86,13 +89,87 @@ def test_a_session_id_of_another_caller_opens_nothing(shared: Shared) -> None:
     assert response.json()["result"]["structuredContent"]["hits"] == []
 
 
-def test_a_resource_address_of_another_caller_shows_nothing_of_theirs(shared: Shared) -> None:
-    server, secrets = shared
-    secret_fact = "Zanzibar is where alice hides it."
-    id = server.tool(secrets["alice"], "remember", text=secret_fact)["id"]
-    for uri in (f"cavemem://memory/{id}", f"cavemem://history/{id}", "cavemem://stats", "cavemem://recent"):
-        message = {"jsonrpc": "2.0", "id": 1, "method": "resources/read", "params": {"uri": uri}}
-        assert "Zanzibar" not in server.post(secrets["bob"], message).text
+async def _read(client: Client, uri: str) -> str:
+    (content,) = (await client.read_resource(uri)).contents
+    assert isinstance(content, TextResourceContents)
+    return content.text
+
+
+async def _refusal(client: Client, uri: str) -> str:
+    with pytest.raises(MCPError) as refused:
+        await client.read_resource(uri)
+    return refused.value.error.model_dump_json()
+
+
+async def _completed(client: Client, value: str) -> list[str]:
+    reference = ResourceTemplateReference(type="ref/resource", uri="cavemem://memory/{id}")
+    return (await client.complete(reference, {"name": "id", "value": value})).completion.values
+
+
+async def _lists(client: Client) -> str:
+    lists = [
+        await client.list_tools(),
+        await client.list_resources(),
+        await client.list_resource_templates(),
+        await client.list_prompts(),
+        await client.get_prompt("remember_this_session"),
+        await client.get_prompt("what_do_you_know", {"topic": "gateway"}),
+    ]
+    return "".join(listed.model_dump_json(exclude={"meta"}) for listed in lists)
+
+
+async def test_resources_completions_and_prompts_show_a_caller_only_what_is_theirs(
+    server: RemoteServer, tokens: TokenFile, era: Era
+) -> None:
+    """Carol may only read, but she reads what is alice's."""
+    secrets = tokens.secrets
+    async with (
+        server.mcp(secrets["alice"], era) as alice,
+        server.mcp(secrets["bob"], era) as bob,
+        server.mcp(secrets["carol"], era) as carol,
+    ):
+        id = (await answer(alice, "remember", {"text": LONG}))["id"]
+        (hit,) = (await answer(alice, "recall", {"query": "gateway", "token_budget": 10}))["hits"]
+        memory, original = f"cavemem://memory/{id}", f"cavemem://recovery/{hit['recovery_handle']}"
+        for owner in (alice, carol):
+            assert LONG in await _read(owner, memory)
+            assert await _read(owner, original) == LONG
+            assert await _completed(owner, id[:8]) == await _completed(owner, "") == [id]
+            assert json.loads(await _read(owner, "cavemem://status"))["largest"]["id"] == id
+        nothing = "never stored"
+        for uri, name, other in (
+            (memory, id, memory_id(nothing)),
+            (original, hit["recovery_handle"], recovery_handle(nothing)),
+        ):
+            missing = (await _refusal(bob, uri.replace(name, other))).replace(other, name)
+            assert await _refusal(bob, uri) == missing
+            assert "-32602" in missing
+        assert await _completed(bob, id[:8]) == await _completed(bob, "") == []
+        status = await _read(bob, "cavemem://status")
+        assert (json.loads(status)["current"], json.loads(status)["largest"]) == (0, None)
+        assert str(server.home) not in status + await _read(alice, "cavemem://status")
+        assert await _lists(alice) == await _lists(bob) == await _lists(carol)
+        assert id not in await _lists(alice)
+
+
+def test_a_callers_mistakes_and_failures_say_nothing_of_another_store(server: RemoteServer, tokens: TokenFile) -> None:
+    """Not its name, nor its folder, nor that somebody else stored the same fact or is full or broken."""
+    alice, bob = tokens.secrets["alice"], tokens.secrets["bob"]
+    id = server.tool(alice, "remember", text=FACT)["id"]
+    server.tool(alice, "supersede", id=id, text="Webshop: deploys on Monday")
+    assert "error" not in server.tool(bob, "remember", text=FACT), "expired for alice, new for bob"
+    for tool, arguments in (
+        ("supersede", {"id": memory_id("Webshop: deploys on Monday"), "text": "x"}),
+        ("history", {"id": memory_id("Webshop: deploys on Monday")}),
+        ("recover", {"handle": recovery_handle("Webshop: deploys on Monday")}),
+        ("remember", {"text": ""}),
+        ("recall", {"query": "x", "limit": -1}),
+    ):
+        said = json.dumps(server.tool(bob, tool, **arguments))
+        assert "error" in said
+        assert "alice" not in said
+        assert "Monday" not in said
+        assert str(server.home) not in said
 
 
 def test_tokens_of_one_store_share_it_and_a_reader_cannot_change_it(shared: Shared) -> None:
