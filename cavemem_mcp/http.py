@@ -33,6 +33,7 @@ from cavemem_mcp.errors import InvalidArgumentsError, StoreError
 from cavemem_mcp.limits import (
     BodyTimeLimit,
     ConcurrencyLimit,
+    LargeBodies,
     OneLength,
     RateLimit,
     RequestRate,
@@ -155,7 +156,7 @@ def _limit(
     """Put the limits around the SDK's endpoint, where it is known already who calls and nothing of the body is read."""
     endpoint = next(route for route in app.routes if isinstance(route, Route) and route.path == HTTP_PATH)
     leased = _StoreLease(_answering_broken_text(endpoint.app, server), pool, needs_principal=needs_principal)
-    timed = BodyTimeLimit(leased, settings.body_timeout)
+    timed = BodyTimeLimit(LargeBodies(leased), settings.body_timeout)
     rate = RequestRate(per_second=settings.requests_per_second, burst=settings.request_burst)
     endpoint.app = RateLimit(ConcurrencyLimit(timed, settings.max_requests), rate)
 

@@ -17,6 +17,9 @@ from cavemem_mcp.auth import principal_of
 BUCKETS_MAX: Final = 10_000
 """Principals whose rate is remembered; whoever was quiet for longest is forgotten first, and starts afresh."""
 
+LARGE_BODY_BYTES: Final = 64 * 1024
+LARGE_BODIES_AT_ONCE: Final = 4
+
 
 class RequestRate:
     """A token bucket for each principal: `burst` requests at once, refilled at `per_second`."""
@@ -150,6 +153,34 @@ class BodyTimeLimit:
             await refused(HTTPStatus.REQUEST_TIMEOUT, "the body did not arrive in time", {"Connection": "close"})(
                 scope, receive, send
             )
+
+
+class LargeBodies:
+    """Lets few requests with large bodies be answered at a time: parsed, one can take thirty times its bytes."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._places = anyio.Semaphore(LARGE_BODIES_AT_ONCE)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request; it waits for its place when its body is there."""
+        size = 0
+        has_place = False
+
+        async def receive_and_wait() -> Message:
+            nonlocal size, has_place
+            message = await receive()
+            size += len(message.get("body", b""))
+            if size > LARGE_BODY_BYTES and not has_place and not message.get("more_body", False):
+                await self._places.acquire()
+                has_place = True
+            return message
+
+        try:
+            await self._app(scope, receive_and_wait, send)
+        finally:
+            if has_place:
+                self._places.release()
 
 
 class PatientProtocol(H11Protocol):

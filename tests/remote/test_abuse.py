@@ -18,6 +18,7 @@ from tests.server.processes import call, ping
 Shared = tuple[RemoteServer, dict[str, str]]
 
 STOP_SECONDS_MAX: Final = 5
+PEAK_KIB_MAX: Final = 500 * 1024
 BODY: Final = json.dumps(ping(1)).encode()
 CHUNKED: Final = b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)
 PLAIN: Final = b"Host: 127.0.0.1\r\nContent-Type: application/json\r\nAccept: application/json\r\n{authorization}"
@@ -183,6 +184,28 @@ def test_clients_that_leave_in_the_middle_of_a_body_are_no_defects_of_the_server
     assert server.post(secret, ping(1)).status_code == 200
     assert 'File "' not in server.errors()
     assert " ERROR " not in server.errors()
+
+
+def test_large_requests_of_many_small_parts_do_not_fill_the_servers_memory(
+    server: RemoteServer, tokens: TokenFile
+) -> None:
+    """Each of them takes 50 MB when it is parsed, and half of those that may be answered at once are sent."""
+    parts = "[" + "[]," * 660_000 + "1]"
+    body = json.dumps(call("recall", {"query": "here"})).replace('"here"', parts)
+    server.tool(tokens.secrets["alice"], "remember", text="first")
+
+    def send(name: str) -> int:
+        with server.client(tokens.secrets[name]) as client:
+            return client.post("/mcp", content=body).status_code
+
+    with ThreadPoolExecutor(16) as callers:
+        assert set(callers.map(send, ["alice", "bob"] * 8)) == {200}
+    assert _peak_kib(server.process.pid) < PEAK_KIB_MAX
+
+
+def _peak_kib(pid: int) -> int:
+    (line,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM:")]
+    return int(line.split()[1])
 
 
 def _write_until_the_end(server: RemoteServer, secret: str, number: int, acknowledged: list[str]) -> None:
