@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from cavemem_mcp import doctor, overview, portability
+from cavemem_mcp import overview, portability
 from cavemem_mcp.console import UsageError, answer, decoded, indented, refuse_more, say, split, write
 from cavemem_mcp.errors import InvalidArgumentsError
 from cavemem_mcp.model import checked_integer
@@ -28,6 +28,8 @@ def run(name: str, arguments: Sequence[str], open_memory: OpenMemory) -> int:
 
 def examine(arguments: Sequence[str], folder: Path) -> int:
     """Run `cavemem doctor` on a folder and return its exit status."""
+    from cavemem_mcp import doctor
+
     words, options = split(arguments, {"--json": False, "--rebuild-index": False})
     refuse_more(words)
     if "--rebuild-index" in options:

@@ -140,7 +140,7 @@ def _looked_into(path: Path, looks: Mapping[str, Callable[[Connection], Check]])
             with files.store_errors(path), observing(path) as connection:
                 found.extend(look(connection) for look in looks.values())
         except ChangedError as error:
-            found = [Check(name=name, status="unknown", found=error.message) for name in looks]
+            found = [Check(name=name, status="unknown", found=str(error)) for name in looks]
         except Exception as error:
             name, *others = list(looks)[len(found) :]
             found.append(Check(name=name, status="problem", found=_reason(error)))

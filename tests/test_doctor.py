@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cavemem_mcp import StoreError, doctor, open_memory
-from cavemem_mcp.store import schema
+from cavemem_mcp.store import diagnosis, schema
 from tests.live import cavemem
 from tests.store.foreign import ForeignProgram
 
@@ -306,6 +306,39 @@ def test_a_check_that_fails_unexpectedly_is_no_end(folder: Path, monkeypatch: py
     assert (found["memories"].status, found["index"].status) == ("problem", "unknown")
     monkeypatch.setattr(doctor, "_space", fail)
     assert examined(folder)["space"].status == "unknown"
+
+
+@pytest.mark.parametrize("times", [1, 100])
+def test_a_file_that_changes_meanwhile_is_looked_at_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    numbers = iter(range(times))
+    look = doctor.survey.statistics
+
+    def change_and_look(connection: doctor.Connection) -> doctor.survey.Statistics:
+        for number in numbers:
+            change(folder, f"INSERT INTO memories(id, text, created_at, valid_from) VALUES ('{number}', 'fig', '', '')")
+            break
+        return look(connection)
+
+    monkeypatch.setattr(doctor.survey, "statistics", change_and_look)
+    checks = {check.name: check for check in doctor.examine(folder).checks}
+
+    if times == 1:
+        assert checks["memories"].found == "32 current, 1 expired"
+    else:
+        changed = "another program changed the file while it was read"
+        assert (checks["memories"].status, checks["memories"].found) == ("unknown", changed)
+
+
+def test_rebuilding_a_file_that_changes_meanwhile_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def change_and_look(*_: object) -> list[str]:
+        change(folder, "INSERT INTO memories(id, text, created_at, valid_from) VALUES ('a', 'fig', '', '')")
+        return []
+
+    monkeypatch.setattr(diagnosis, "damage", change_and_look)
+    with pytest.raises(StoreError, match="another program changed the file while it was read; repeat"):
+        doctor.rebuild_index(folder)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from cavemem_mcp.model import handle_of, memory_id, memory_id_of_handle
 from cavemem_mcp.store import files, schema
 from cavemem_mcp.store.files import Connection
 from cavemem_mcp.store.index import IndexWriter, decoded
-from cavemem_mcp.store.reading import observing
+from cavemem_mcp.store.reading import ChangedError, observing
 
 FAULTS_MAX: Final = 3
 """Faults of the file's pages that are looked for: one is enough to restore a backup."""
@@ -182,12 +182,11 @@ def rebuild_index(path: Path) -> None:
         StoreError: The file is missing, damaged, of another layout, or another program holds it; nothing has changed.
     """
     with files.store_errors(path):
-        with observing(path) as connection:
-            files.refuse_foreign(connection, schema.LAYOUT)
-            if connection.pragma("user_version") != schema.LAYOUT:
-                raise StoreError(f"{path} has an older layout; use it once, which brings it up to date and indexes it")
-            if damage(path, connection):
-                raise StoreError(f"{path}: the file itself is damaged, not only its index; restore a backup")
+        try:
+            with observing(path) as connection:
+                _refuse_to_rebuild(path, connection)
+        except ChangedError as error:
+            raise StoreError(f"{path}: {error}; repeat") from error
         with closing(files.connect(path)) as connection:
             with files.transaction(connection, files.busy_deadline()):
                 schema.recreate_derived(connection)
@@ -197,3 +196,11 @@ def rebuild_index(path: Path) -> None:
                     index = IndexWriter(connection)
                     index.settle_others()
                     left = index.pending_count()
+
+
+def _refuse_to_rebuild(path: Path, connection: Connection) -> None:
+    files.refuse_foreign(connection, schema.LAYOUT)
+    if connection.pragma("user_version") != schema.LAYOUT:
+        raise StoreError(f"{path} has an older layout; use it once, which brings it up to date and indexes it")
+    if damage(path, connection):
+        raise StoreError(f"{path}: the file itself is damaged, not only its index; restore a backup")

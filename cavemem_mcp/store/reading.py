@@ -21,8 +21,8 @@ _LOG_HEADER_BYTES: Final = 32
 """What the write-ahead log begins with; SQLite changes it whenever it uses the log from its beginning again."""
 
 
-class ChangedError(StoreError):
-    """Another program wrote while a database was read without locks."""
+class ChangedError(Exception):
+    """Another program wrote while a database was read without locks; reading it again may succeed."""
 
 
 @contextmanager
@@ -38,8 +38,11 @@ def reading(path: Path, wait_ms_max: int = files.BUSY_MS_MAX) -> Generator[Conne
     except files.UNWRITABLE:
         connection = None
     if connection is None:
-        with observing(path, wait_ms_max) as connection:
-            yield connection
+        try:
+            with observing(path, wait_ms_max) as connection:
+                yield connection
+        except ChangedError as error:
+            raise StoreError(f"{path}: {error}; repeat") from error
     else:
         with closing(connection):
             yield connection
@@ -98,7 +101,7 @@ class _State(NamedTuple):
     def check(self, path: Path, error: Exception | None) -> None:
         """Raise when the state is no longer this one."""
         if _State.of(path) != self:
-            raise ChangedError(f"{path} was changed by another program while it was read; repeat") from error
+            raise ChangedError("another program changed the file while it was read") from error
 
 
 def _refuse_irregular(path: Path) -> None:

@@ -169,7 +169,7 @@ def test_a_change_while_a_read_only_store_is_read_is_noticed(disk: Disk, origina
             another.remember("A new fact.")
         disk.remount("ro")
 
-        with pytest.raises(CaveError, match="changed by another program"):
+        with pytest.raises(CaveError, match="another program changed the file"):
             reading.__exit__(None, None, None)
 
         assert memory.recall("new fact").hits
