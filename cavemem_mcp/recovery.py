@@ -220,10 +220,11 @@ def count(connection: Connection) -> tuple[int, int]:
     """Return how many originals of ours a snapshot of the file has, and how many of them are damaged."""
     total = damaged = 0
     if "originals" not in _missing(connection):
-        for handle, compressed in connection.execute("SELECT handle, CAST(original AS BLOB) FROM originals"):
+        kept = connection.execute("SELECT CAST(handle AS BLOB), CAST(original AS BLOB) FROM originals")
+        for handle, compressed in kept:
             total += 1
             original = _decompressed(compressed)
-            damaged += original is None or handle_of(original) != handle
+            damaged += original is None or handle_of(original).encode() != handle
     return total, damaged
 
 

@@ -114,6 +114,8 @@ def store_errors(path: Path) -> Generator[None]:
             logger.exception("SQLite was misused")
         name, code = type(error).__name__, getattr(error, "extendedresult", 0)
         raise StoreError(f"{path}: {advice or DEFECT_ADVICE} ({name} {code})") from error
+    except UnicodeDecodeError as error:  # of a name or an id; texts are read as bytes
+        raise StoreError(f"{path}: {_DAMAGED}") from error
 
 
 @contextmanager

@@ -109,6 +109,16 @@ class _Layout:
         # Reserved bytes are another program's checksums or encryption.
         self.is_ours_to_change = header[20] == 0 and self.pages <= _PAGES_MAX
 
+    def start(self, page: int) -> int:
+        """Return where a free page starts.
+
+        Raises:
+            apsw.CorruptError: There is no such page.
+        """
+        if not 1 < page <= self.pages:
+            raise apsw.CorruptError("the list of free pages is damaged")
+        return (page - 1) * self.page_bytes
+
     def is_map(self, page: int) -> bool:
         """Return whether a page is one of the pointer maps of an auto-vacuum database, which resemble b-tree pages."""
         if not self._has_maps or page < 2:
@@ -122,7 +132,7 @@ def _free_pages(file: _File, layout: _Layout) -> Iterator[tuple[int, int]]:
     """Yield the byte ranges of free pages that are not zero."""
     trunk, left = layout.free_trunk, layout.free_pages
     while trunk and left > 0:
-        start = (trunk - 1) * layout.page_bytes
+        start = layout.start(trunk)
         page = file.xRead(layout.page_bytes, start)
         trunk, leaves = _FOUR_FOUR(page, 0)
         if leaves > layout.page_bytes // 4 - 2:
@@ -132,7 +142,7 @@ def _free_pages(file: _File, layout: _Layout) -> Iterator[tuple[int, int]]:
         if any(page[listed_end:]):
             yield start + listed_end, start + layout.page_bytes
         for leaf in Struct(f">{leaves}I").unpack_from(page, 8):
-            start = (leaf - 1) * layout.page_bytes
+            start = layout.start(leaf)
             if any(file.xRead(layout.page_bytes, start)):
                 yield start, start + layout.page_bytes
 

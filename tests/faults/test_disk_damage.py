@@ -218,6 +218,36 @@ def test_a_store_on_a_disk_without_shared_memory_can_be_read(sample: Sample) -> 
     assert contents(sample.folder) == before
 
 
+@pytest.mark.parametrize("is_leaf", [False, True])
+@pytest.mark.parametrize("number", [0, 1, 0x7FFFFFFF])
+def test_a_list_of_free_pages_that_leads_nowhere_is_told(sample: Sample, number: int, is_leaf: bool) -> None:  # noqa: FBT001 - a parameter
+    with closing(open_memory(sample.folder)) as memory:
+        memory.forget(sample.long)
+    path = sample.folder / "mem.db"
+    data = bytearray(path.read_bytes())
+    trunk = int.from_bytes(data[32:36])
+    assert trunk
+    at = (trunk - 1) * 4096 + 8 if is_leaf else 32
+    data[at : at + 4] = number.to_bytes(4)
+    path.write_bytes(data)
+    assert "damaged" in found(sample.folder)["integrity"]
+
+    with closing(open_memory(sample.folder)) as memory:
+        if number or is_leaf:  # SQLite believes that there is no list
+            with pytest.raises(CaveError, match="damaged"):
+                memory.forget(sample.short)
+        assert [hit.id for hit in memory.recall("harbour opens").hits] == [sample.current]
+
+
+def test_a_name_that_is_no_text_is_told(sample: Sample) -> None:
+    path = sample.folder / "mem.db"
+    path.write_bytes(path.read_bytes().replace(b"idx_totals", b"idx_\xfftals"))
+
+    with pytest.raises(CaveError, match=r"mem\.db: the file is damaged"):
+        open_memory(sample.folder)
+    assert "damaged" in found(sample.folder)["integrity"]
+
+
 def test_a_flipped_bit_never_is_a_defect_and_never_costs_the_rest(
     original: Sample, tmp_path: Path, sized: Callable[[int, int], int], rng: Random, figures: Counter[str]
 ) -> None:
