@@ -76,9 +76,17 @@ class OperationFailedError(CaveError):
 
 
 class StoreError(CaveError):
-    """The store's files cannot be used as they are: busy, full, damaged, foreign, or of a newer layout."""
+    """The store's files cannot be used as they are: busy, full, damaged, foreign, or of a newer layout.
+
+    Attributes:
+        is_mended: Whether what was wrong has been put right meanwhile, so that the same call works now.
+    """
 
     error_id = "cave_store_failed"
+
+    def __init__(self, message: str, *, is_mended: bool = False) -> None:
+        super().__init__(message)
+        self.is_mended = is_mended
 
 
 def origin_of(error: BaseException) -> str:

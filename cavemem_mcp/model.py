@@ -224,6 +224,13 @@ def memory_id_of_handle(handle: str) -> str:
     return "mem_" + handle.removeprefix("ccr_")[:16]
 
 
+def handle_stem_of(memory_id: str) -> str | None:
+    """Return how the handle of a memory's text begins, or None for an id that was not computed here."""
+    digits = memory_id.removeprefix("mem_")
+    is_ours = memory_id.startswith("mem_") and len(digits) == 16 and not set(digits) - set("0123456789abcdef")
+    return f"ccr_{digits}" if is_ours else None
+
+
 def timestamp(unix_ns: int) -> str:
     """Format nanoseconds since 1970 as RFC 3339 UTC, for example `2026-01-31T08:00:00.000000001Z`."""
     seconds, nanoseconds = divmod(unix_ns, 1_000_000_000)

@@ -7,13 +7,15 @@ If the memory is gone already, `keep` is told so and keeps nothing. For the same
 only under the write lock.
 """
 
-import logging
 import threading
+import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+import apsw
 
 from cavemem_mcp.errors import StoreError
 from cavemem_mcp.model import handle_of
@@ -44,8 +46,6 @@ INSERT OR IGNORE INTO originals(
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 """
 
-logger = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Original:
@@ -75,6 +75,7 @@ class RecoveryStore:
         self._bytes_max = bytes_max
         self._using = threading.Lock()
         self._connection: Connection | None = None
+        self._closing = threading.Event()
         self._is_closed = False
 
     def keep(self, original: Original, *, is_wanted: Callable[[], bool]) -> bool:
@@ -100,14 +101,21 @@ class RecoveryStore:
                     connection.execute(_INSERT, (original.handle, *made, *counts, compressed))
         return is_kept
 
-    def recover(self, handle: str) -> bytes | None:
-        """Return the exact bytes, checked against the handle, or None when they are not kept here."""
+    def recover(self, handle: str, *, has_memory: bool = True) -> bytes | None:
+        """Return the exact bytes, checked against the handle, or None when they are not kept here.
+
+        Args:
+            handle: What a hit or the Go program gave out.
+            has_memory: Whether its memory is stored; an original that we kept for a memory is nobody's without it.
+        """
         with self._opened_to_read() as connection:
             if connection is None:
                 return None
-            compressed = connection.execute(
-                "SELECT CAST(original AS BLOB) FROM originals WHERE handle = ?", (handle,)
-            ).get
+            compressed = None
+            if has_memory:
+                compressed = connection.execute(
+                    "SELECT CAST(original AS BLOB) FROM originals WHERE handle = ?", (handle,)
+                ).get
             candidates = [] if compressed is not None else _values_of_recoveries(connection, handle)
         if compressed is not None:
             candidates = [_decompressed(compressed)]
@@ -118,15 +126,27 @@ class RecoveryStore:
                 return data
         raise StoreError(f"{self._path}: the original behind {handle} is damaged; restore a backup of the file")
 
-    def discard(self, handles: Sequence[str]) -> bool:
-        """Erase originals and every trace of their bytes; False when other programs prevent the latter for now."""
-        with self._opened(creating=False) as (connection, deadline):
+    def discard(self, handles: Sequence[str], *, waits: bool = True) -> bool:
+        """Erase originals and every trace of their bytes; False when other programs prevent the latter for now.
+
+        Args:
+            handles: Of which each may be the first half of one, for all that begin with it.
+            waits: Whether to wait for other programs, as long as for a lock.
+        """
+        deadline = files.busy_deadline() if waits else time.monotonic()
+        with self._opened(creating=False) as (connection, _):
             if connection is None:
                 return True
-            with files.transaction(connection, deadline):
-                discarded = [handle for handle in handles if _delete(connection, handle)]
-                scrub.note(connection, discarded)
-            return self._finish_erasures(connection, deadline)
+            try:
+                with files.transaction(connection, deadline):
+                    discarded = [handle for handle in handles if _delete(connection, handle)]
+                    scrub.note(connection, discarded)
+            except apsw.BusyError:
+                if waits:
+                    raise
+                return False
+            noted = scrub.pending(connection)
+        return not noted or self._scrubbed(noted, deadline, self._using)
 
     def file_bytes(self) -> int:
         """Return the bytes that the originals take on disk."""
@@ -140,8 +160,13 @@ class RecoveryStore:
             survey.copy(self._path, target)
         return True
 
+    def stop_waiting(self) -> None:
+        """Let no operation wait for other programs from now on, because the store will be closed."""
+        self._closing.set()
+
     def close(self) -> None:
         """Close the file; calls in progress finish first. Closing twice is harmless."""
+        self.stop_waiting()
         with self._using, files.store_errors(self._path):
             self._is_closed = True
             if self._connection is not None:
@@ -151,15 +176,15 @@ class RecoveryStore:
     @contextmanager
     def _opened(self, *, creating: bool) -> Generator[tuple[Connection | None, float]]:
         """Hold the store for one operation; yield the connection, None while there is no file, and the deadline."""
-        with self._held() as deadline, self._lent(self._taken(deadline, creating=creating)) as connection:
+        with self._held() as deadline, self._lent(self._taken(creating=creating)) as connection:
             yield connection, deadline
 
     @contextmanager
     def _opened_to_read(self) -> Generator[Connection | None]:
         """Hold the store for one operation that only reads, also where the file cannot be written."""
-        with self._held() as deadline:
+        with self._held():
             try:
-                connection = self._taken(deadline, creating=False)
+                connection = self._taken(creating=False)
             except files.UNWRITABLE:
                 with reading(self._path) as connection:
                     files.refuse_foreign(connection, LAYOUT)
@@ -177,11 +202,11 @@ class RecoveryStore:
                 raise StoreError(f"{self._path} was closed; open the store again")
             yield deadline
 
-    def _taken(self, deadline: float, *, creating: bool) -> Connection | None:
+    def _taken(self, *, creating: bool) -> Connection | None:
         """Take the connection, opening the file if it is there or to be made; None otherwise."""
         connection, self._connection = self._connection, None
         if connection is None and (creating or files.is_there(self._path)):
-            connection = self._open(deadline)
+            connection = self._open()
         return connection
 
     @contextmanager
@@ -195,25 +220,22 @@ class RecoveryStore:
     def _keep_connection(self, connection: Connection) -> None:
         self._connection = connection
 
-    def _open(self, deadline: float) -> Connection:
+    def _open(self) -> Connection:
         files.make_private_folder(self._path.parent)
         files.make_private_file(self._path)
         connection = files.connect(self._path)
         try:
             files.prepare(connection, layout=LAYOUT, is_current=lambda c: not _missing(c), migrate=_migrate)
-            self._finish_erasures(connection, deadline)
+            if noted := scrub.pending(connection):  # a process crashed before it could scrub
+                self._scrubbed(noted, time.monotonic(), threading.Lock())  # `_using` is held already
         except BaseException:
             connection.close()
             raise
         return connection
 
-    def _finish_erasures(self, connection: Connection, deadline: float) -> bool:
-        """Scrub what was discarded, also by a process that crashed before it could."""
-        handles = scrub.pending(connection)
-        if not handles or scrub.finish(self._path, handles, deadline):
-            return True
-        logger.warning("%s: other programs use it; discarded originals are scrubbed later", self._path)
-        return False
+    def _scrubbed(self, handles: Sequence[str], deadline: float, writing: threading.Lock) -> bool:
+        with files.store_errors(self._path):
+            return scrub.finish(self._path, handles, deadline=deadline, writing=writing, stopped=self._closing)
 
 
 def count(connection: Connection) -> tuple[int, int]:
@@ -267,7 +289,7 @@ def _values_of_recoveries(connection: Connection, handle: str) -> list[Any]:
 
 
 def _delete(connection: Connection, handle: str) -> bool:
-    connection.execute("DELETE FROM originals WHERE handle = ?", (handle,))
+    connection.execute("DELETE FROM originals WHERE handle >= ?1 AND handle < ?1 || 'g'", (handle,))
     deleted = connection.changes()
     if _columns_of_recoveries(connection):
         connection.execute("DELETE FROM recoveries WHERE handle = ?", (handle,))

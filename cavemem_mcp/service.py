@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from cavemem_mcp import bm25, packing, terms, tokens
 from cavemem_mcp.calls import Calls
@@ -41,9 +41,12 @@ from cavemem_mcp.model import (
 from cavemem_mcp.packing import Packed, Ranked, Shortened
 from cavemem_mcp.recovery import BYTES_MAX, Original, RecoveryStore
 from cavemem_mcp.store import Snapshot, Store, Transaction, open_store
+from cavemem_mcp.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from cavemem_mcp import engine
+
+T = TypeVar("T")
 
 CHAIN_LENGTH_MAX: Final = 1_000_000
 """Versions that history follows before it calls a chain cyclic."""
@@ -84,6 +87,7 @@ class Cavemem:
         self._clock = clock
         self._store_bytes_max = store_bytes_max
         self._calls = Calls()
+        self._upkeep = Upkeep(self._keep_up)
 
     @property
     def store(self) -> Store:
@@ -99,7 +103,7 @@ class Cavemem:
         """Store a fact; the same current text again is the same memory."""
         text = checked_text("text", text)
         with self._doing("remember"):
-            return self._store.write(lambda transaction: self._remember(transaction, text))
+            return self._write(lambda transaction: self._remember(transaction, text))
 
     def recall(
         self, query: str, *, limit: int = LIMIT_DEFAULT, token_budget: int | None = TOKEN_BUDGET_DEFAULT
@@ -109,19 +113,19 @@ class Cavemem:
         _check_least("limit", limit, 1)
         _check_least("token_budget", token_budget, 1)
         with self._doing("recall"):
-            with self._store.read() as snapshot:
-                ranking = bm25.rank(snapshot, words, limit=limit, threshold=SCORE_THRESHOLD)
-                packed = packing.pack(
-                    _ranked(snapshot, ranking), token_budget, shorten=_Shortening(words), whole=_whole, keep=self._keep
-                )
-            omitted = len(ranking.best) - len(packed)
-            return Recall(hits=tuple(_hit(entry) for entry in packed), omitted=omitted, more=ranking.more)
+            try:
+                return self._recall(words, limit, token_budget)
+            except StoreError as error:
+                if not error.is_mended:
+                    raise
+                self._upkeep.wake()
+                return self._recall(words, limit, token_budget)
 
     def supersede(self, id: str, text: str) -> Superseded:
         """Replace the current memory `id` by a new version; the old one stays in history and is recalled no more."""
         id, text = checked_nonblank("id", id), checked_text("text", text)
         with self._doing("supersede"):
-            return self._store.write(lambda transaction: self._supersede(transaction, id, text))
+            return self._write(lambda transaction: self._supersede(transaction, id, text))
 
     def history(self, id: str) -> History:
         """Return every version of the chain that holds `id`, oldest first."""
@@ -135,12 +139,15 @@ class Cavemem:
         with self._doing("forget"):
             forgotten = self._store.write(lambda transaction: _forget(transaction, id))
             try:
-                self.finish_erasures()  # also what an earlier forget could not finish
+                if not self.finish_erasures(waits=True):  # also what an earlier forget could not finish
+                    logger.warning(
+                        "other programs read old states of the files; bytes of what was forgotten are scrubbed later"
+                    )
             except StoreError as error:
                 raise OperationFailedError(
                     "forget",
                     f"{'the memory is deleted and' if forgotten else 'forgotten memories are'} recalled no more, but "
-                    f"bytes are still in the files; repeat, or the next start erases them: {error.message}",
+                    f"bytes are still in the files; they are erased as soon as that is possible: {error.message}",
                 ) from error
         return Forgotten(forgotten=forgotten)
 
@@ -161,9 +168,13 @@ class Cavemem:
         """Return the exact bytes behind a handle, whatever they are."""
         handle = checked_nonblank("handle", handle)
         with self._doing("recover"):
-            original = self._original_from_memories(handle)
-            if original is None and handle not in self._store.pending_erasures():  # those may still be there
-                original = self._recovery.recover(handle)
+            with self._store.read() as snapshot:
+                memory = snapshot.memory(memory_id_of_handle(handle))
+            if memory is not None and recovery_handle(memory.text) == handle:
+                return memory.text.encode()
+            original = None
+            if handle not in self._store.pending_erasures():  # those may still be there
+                original = self._recovery.recover(handle, has_memory=memory is not None)
         if original is None:
             raise OperationFailedError(
                 "recover",
@@ -172,26 +183,46 @@ class Cavemem:
             )
         return original
 
-    def finish_erasures(self) -> None:
-        """Finish what forget (also one that a crash interrupted) left to erase outside the memories."""
+    def finish_erasures(self, *, waits: bool = False) -> bool:
+        """Erase the bytes of what was forgotten, also by a process that crashed or by another program.
+
+        False when other programs prevent it, for which it waits if it `waits`; then it is repeated until it is done.
+
+        Raises:
+            StoreError: The files cannot be used; their content is as it was.
+        """
         handles = self._store.pending_erasures()
-        if handles and self._recovery.discard(handles):
-            self._store.finish_erasures(handles)
+        if not handles:
+            return True
+        is_discarded = is_scrubbed = False
+        try:
+            is_discarded = self._recovery.discard(handles, waits=waits)
+        finally:
+            try:
+                is_scrubbed = self._store.finish_erasures(handles if is_discarded else (), waits=waits and is_discarded)
+            finally:
+                if not (is_discarded and is_scrubbed):
+                    self._upkeep.wake()
+        return is_discarded and is_scrubbed
 
     def catch_up(self) -> None:
         """Index what other programs wrote, in small steps, until nothing is left; progress goes to the log."""
         left = reported = self._store.settle()
         if left:
             logger.warning("indexing %d memories that another program wrote; recall is exact meanwhile", left)
-        while left:
+        while left and not self._upkeep.is_closed:
             left = self._store.settle()
             if reported - left >= REPORTED_MEMORIES or not left:
                 logger.warning("indexing: %d left", left)
                 reported = left
+        self._wake_if_noted()
 
     def close(self) -> None:
         """Close both stores; operations in progress finish first."""
+        self._store.stop_waiting()
+        self._recovery.stop_waiting()
         self._calls.end()
+        self._upkeep.close()
         self._recovery.close()
         self._store.close()
 
@@ -203,6 +234,29 @@ class Cavemem:
                 yield
         except StoreError as error:
             raise OperationFailedError(operation, error.message) from error
+
+    def _keep_up(self) -> bool:
+        self.catch_up()
+        return self.finish_erasures()
+
+    def _write(self, work: Callable[[Transaction], T]) -> T:
+        result = self._store.write(work)
+        self._wake_if_noted()
+        return result
+
+    def _wake_if_noted(self) -> None:
+        """Have erased what others forgot, or began to forget: other processes, and programs that know no notes."""
+        if self._store.has_erasures():
+            self._upkeep.wake()
+
+    def _recall(self, words: Sequence[str], limit: int, token_budget: int | None) -> Recall:
+        with self._store.read() as snapshot:
+            ranking = bm25.rank(snapshot, words, limit=limit, threshold=SCORE_THRESHOLD)
+            packed = packing.pack(
+                _ranked(snapshot, ranking), token_budget, shorten=_Shortening(words), whole=_whole, keep=self._keep
+            )
+        omitted = len(ranking.best) - len(packed)
+        return Recall(hits=tuple(_hit(entry) for entry in packed), omitted=omitted, more=ranking.more)
 
     def _remember(self, transaction: Transaction, text: str) -> Remembered:
         wanted = memory_id(text)
@@ -278,13 +332,6 @@ class Cavemem:
     def _is_stored(self, id: str) -> bool:
         with self._store.read() as snapshot:
             return snapshot.memory(id) is not None
-
-    def _original_from_memories(self, handle: str) -> bytes | None:
-        with self._store.read() as snapshot:
-            memory = snapshot.memory(memory_id_of_handle(handle))
-        if memory is None or recovery_handle(memory.text) != handle:
-            return None
-        return memory.text.encode()
 
 
 def open_memory(

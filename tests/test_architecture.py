@@ -26,6 +26,7 @@ RANKS = (
     "store",
     "recovery",
     "doctor",
+    "upkeep",
     "service",
     "overview",
     "formats",

@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from cavemem_mcp.recovery import RecoveryStore
 from cavemem_mcp.service import Cavemem
 from cavemem_mcp.store import files, open_store
 from cavemem_mcp.tokens import count as count_tokens
+from tests.server.processes import poll
 from tests.store.foreign import ForeignProgram
 
 LONG = " ".join(f"entry {number} of the harbour log" for number in range(2000))
@@ -359,6 +361,24 @@ def test_closing_waits_for_the_operations_in_progress(folder: Path) -> None:
         may_go_on.set()
         closing_it.result()
     assert recalled.result().hits[0].recovery_handle is not None
+
+
+@pytest.mark.parametrize(
+    "sql", ["UPDATE idx_terms SET df = 1000", "DELETE FROM idx_docs", "UPDATE idx_totals SET n = 0"]
+)
+def test_a_recall_that_finds_the_index_wrong_is_repeated_on_a_new_one(tmp_path: Path, sql: str) -> None:
+    texts = ["the quay crane", "a crane at the berth", "a winch"]
+    with closing(Cavemem(open_store(tmp_path), RecoveryStore(tmp_path))) as memory:
+        for text in texts:
+            memory.remember(text)
+        expected = memory.recall("crane")
+        with ForeignProgram(tmp_path / "mem.db") as another:
+            another.run(sql)
+
+            assert memory.recall("crane") == expected
+
+            poll(lambda: another.run("SELECT count(*) FROM idx_docs") == [(3,)])
+        assert memory.recall("crane") == expected
 
 
 def test_numbers_that_mean_nothing_are_refused(memory: Cavemem) -> None:

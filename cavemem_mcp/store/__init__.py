@@ -89,11 +89,22 @@ class Store(Protocol):
         ...
 
     def pending_erasures(self) -> Sequence[str]:
-        """Return the handles noted by `note_erasure` and not yet cleared."""
+        """Return the handles noted by `note_erasure` and not yet cleared.
+
+        A handle without its second half stands for whatever another program's deletion of a memory has left behind it.
+        """
         ...
 
-    def finish_erasures(self, handles: Sequence[str]) -> None:
-        """Clear notes whose originals are gone, and scrub deleted bytes from the store's own files."""
+    def has_erasures(self) -> bool:
+        """Return whether the latest write found such notes, whoever made them; it costs nothing."""
+        ...
+
+    def finish_erasures(self, handles: Sequence[str], *, waits: bool) -> bool:
+        """Scrub deleted bytes from the store's own files, then clear the notes of handles whose originals are gone.
+
+        With no handle, it scrubs if there are notes and clears none. False, and the notes stay, while other programs
+        prevent it, for which it waits if it `waits`, as long as for a lock.
+        """
         ...
 
     def about(self) -> Mapping[str, str | int]:
@@ -102,6 +113,10 @@ class Store(Protocol):
 
     def backup(self, target: Path) -> None:
         """Copy everything, as it is at one moment, to a new file, while other calls and programs go on."""
+        ...
+
+    def stop_waiting(self) -> None:
+        """Let no call wait for other programs to finish an erasure from now on, because the store will be closed."""
         ...
 
     def close(self) -> None:

@@ -373,6 +373,11 @@ def busy_deadline() -> float:
     return time.monotonic() + BUSY_MS_MAX / 1000
 
 
+def retry_seconds() -> float:
+    """Return how long to wait before another program's lock is tried again: short and random, so that all get it."""
+    return (RETRY_MS_MIN + (RETRY_MS_MAX - RETRY_MS_MIN) * os.urandom(1)[0] / 255) / 1000
+
+
 def until_free(connection: Connection, action: Callable[[], T], deadline: float) -> T:
     """Run `action`, again after short random sleeps while another program holds the lock, until the deadline.
 
@@ -386,7 +391,7 @@ def until_free(connection: Connection, action: Callable[[], T], deadline: float)
             except apsw.BusyError:
                 if time.monotonic() >= deadline:
                     raise
-            time.sleep((RETRY_MS_MIN + (RETRY_MS_MAX - RETRY_MS_MIN) * os.urandom(1)[0] / 255) / 1000)
+            time.sleep(retry_seconds())
     finally:
         connection.set_busy_timeout(BUSY_MS_MAX)
 

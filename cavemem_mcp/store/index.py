@@ -18,7 +18,8 @@ from typing import Any, Final, NamedTuple
 import apsw
 
 from cavemem_mcp.bm25 import LENGTH_BITS, Cut, Posting, Totals
-from cavemem_mcp.store import schema
+from cavemem_mcp.model import handle_stem_of
+from cavemem_mcp.store import schema, scrub
 from cavemem_mcp.store.files import Connection
 from cavemem_mcp.terms import document_terms
 
@@ -37,6 +38,10 @@ SELECT p.rowid, CAST(m.text AS BLOB) FROM idx_pending p CROSS JOIN memories m ON
 _SETTLED: Final = """
 SELECT m.valid_until IS NULL, d.doc, d.dl, CAST(m.text AS BLOB) FROM memories m LEFT JOIN idx_docs d ON d.id = m.id
 WHERE m.id = ? AND NOT EXISTS (SELECT 1 FROM idx_pending p WHERE p.id = m.id)
+"""
+_GONE: Final = """
+SELECT CAST(p.id AS BLOB) FROM idx_pending p
+WHERE p.rowid = ? AND NOT EXISTS (SELECT 1 FROM memories m WHERE m.id = p.id)
 """
 # A damaged posting may hold NULL, and then counts for nothing.
 _POSTINGS: Final = "SELECT doc, coalesce(f << 32 | dl, 0) FROM idx_postings WHERE tid = ?"
@@ -87,7 +92,7 @@ class IndexWriter:
         """Index memories whose rows other programs have changed, for a moment."""
         deadline = time.monotonic() + SETTLE_SECONDS_MAX
         with self._rebuilding():
-            while self._settle("LIMIT ?", ROWS_SETTLED_AT_ONCE) and time.monotonic() < deadline:
+            while self._settle("LIMIT ?", ROWS_SETTLED_AT_ONCE, are_others=True) and time.monotonic() < deadline:
                 pass
 
     def pending_count(self) -> int:
@@ -102,15 +107,24 @@ class IndexWriter:
         except (ContradictionError, apsw.ConstraintError) as error:
             rebuild(self._connection, error)
 
-    def _settle(self, which: str, value: str | int) -> int:
+    def _settle(self, which: str, value: str | int, *, are_others: bool = False) -> int:
         rows = list(self._connection.execute(_PENDING + which, (value,)))
         if stale := [doc for _, doc, _, _ in rows if doc is not None]:
             self._remove_by_scan(stale)
         for rowid, _, _, is_current in rows:
             if is_current:
                 self._add(rowid)
+            elif are_others:
+                self._note_deletion(rowid)
             self._connection.execute("DELETE FROM idx_pending WHERE rowid = ?", (rowid,))
         return len(rows)
+
+    def _note_deletion(self, rowid: int) -> None:
+        """Note the erasure of what a memory that another program deleted may have left in the recovery store."""
+        id = self._connection.execute(_GONE, (rowid,)).get
+        stem = None if id is None else handle_stem_of(decoded(id))
+        if stem is not None:
+            scrub.note(self._connection, (stem,))
 
     def _add(self, rowid: int) -> None:
         connection = self._connection

@@ -5,8 +5,13 @@ and leaves copies of the cells that moved away in their unallocated middle, wher
 deletion in a thousand leaves words behind that way); and other programs may write to the file without `secure_delete`.
 All these bytes are unspecified in the file format (https://sqlite.org/fileformat2.html): zeroing them changes nothing
 that SQLite reads.
+
+They are overwritten in place, beside bytes that are in use. A disk that loses power during such a write must leave
+those as they were: SQLite assumes the same of every disk (`SQLITE_IOCAP_POWERSAFE_OVERWRITE`, its default).
 """
 
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -21,11 +26,16 @@ NOTES_TABLE: Final = "CREATE TABLE erasures(handle TEXT PRIMARY KEY)"
 """Noted in the transaction that deletes something, cleared when its bytes are gone from the file."""
 
 _PAGES_READ: Final = 256
-_PAGES_MAX: Final = 1 << 25
-"""With more pages than this, an overflow page could look like a b-tree page."""
+_PAGES_MAX: Final = (1 << 25) - 1
+"""With more pages than this, an overflow page, which begins with a page's number, could look like a b-tree page."""
 _HEADER_BYTES: Final = {2: 12, 5: 12, 10: 8, 13: 8}
 """Size of a b-tree page's header by the page's first byte: interior and leaf pages of indexes and tables."""
 _FILE_HEADER_BYTES: Final = 100
+# The joins' order is ours, so that only these trees are walked; the postings' is the largest, and never overflows.
+_OVERFLOW_TAILS: Final = """
+SELECT s.pageno, s.unused FROM sqlite_schema t CROSS JOIN dbstat s ON s.name = t.name
+WHERE t.rootpage > 0 AND t.name <> 'idx_postings' AND s.pagetype = 'overflow' AND s.unused > 0
+"""
 _LOCK_BYTE: Final = 1 << 30
 """The page that holds this offset is never used."""
 _TWO: Final = Struct(">H").unpack_from
@@ -39,39 +49,60 @@ def pending(connection: files.Connection) -> list[str]:
     return [handle for (handle,) in connection.execute("SELECT handle FROM erasures")]
 
 
+def has_pending(connection: files.Connection) -> bool:
+    """Return whether any deletion is not scrubbed yet."""
+    return bool(connection.execute("SELECT EXISTS (SELECT 1 FROM erasures)").get)
+
+
 def note(connection: files.Connection, handles: Sequence[str]) -> None:
     """Note, in the caller's transaction, that a deletion is to be scrubbed."""
     connection.executemany("INSERT OR IGNORE INTO erasures VALUES (?)", [(handle,) for handle in handles])
 
 
-def finish(path: Path, handles: Sequence[str], deadline: float) -> bool:
-    """Make deleted bytes unreadable in a database file and its log, then clear the notes of their deletion.
+def finish(
+    path: Path, handles: Sequence[str], *, deadline: float, writing: threading.Lock, stopped: threading.Event
+) -> bool:
+    """Make deleted bytes unreadable in a database file and its log, then clear the notes of these handles.
 
-    False, and the notes stay, when other programs left no moment for it until the deadline.
-
-    Unused bytes are overwritten under the write lock while the log is empty: the file then holds the current pages and
-    nobody can write one. The notes are cleared in the same transaction, on a connection of its own: it has seen no old
-    page, and its commit makes every other connection drop the pages it remembers, stale copies included.
+    The notes of other handles stay, and while any is left, no handle at all means to erase and clear nothing yet.
+    False, and all notes stay, when other programs left no moment for it until the deadline or until `stopped` was set:
+    an old state that another program reads cannot go. Our own writers need not wait for that: `writing`, the lock
+    between them, is held only while there is something to do.
     """
     with closing(files.connect(path)) as connection:
-        while files.truncate_log(connection, deadline):
-            with files.transaction(connection, deadline):
-                if files.log_bytes(path) == 0:  # nobody wrote since the log was emptied
-                    if _clear(connection, handles):  # otherwise another process has scrubbed for these notes
-                        _zero_unused(path)
+        while True:
+            with files.held(writing, path, deadline):
+                if _finish_now(path, connection, handles):
                     return True
-    return False
+            if time.monotonic() >= deadline or stopped.wait(files.retry_seconds()):
+                return False
 
 
-def _clear(connection: files.Connection, handles: Sequence[str]) -> int:
-    cleared = 0
-    for handle in handles:
-        connection.execute("DELETE FROM erasures WHERE handle = ?", (handle,))
-        cleared += connection.changes()
-    return cleared
+def _finish_now(path: Path, connection: files.Connection, handles: Sequence[str]) -> bool:
+    """Do it unless other programs are in the way at this moment.
+
+    Unused bytes are overwritten under the write lock while the log is empty: the file then holds the current pages and
+    nobody can write one. The notes are cleared after that, in the same transaction and on a connection of its own: it
+    has read no page that it changes before, and its commit makes every other connection drop the pages it remembers,
+    stale copies included.
+    """
+    now = time.monotonic()
+    try:
+        if not files.truncate_log(connection, now):
+            return False
+        with files.transaction(connection, now):
+            if files.log_bytes(path):  # somebody has written since the log was emptied
+                return False
+            noted = pending(connection)
+            if not set(noted).isdisjoint(handles or noted):  # otherwise another process has scrubbed for these notes
+                _zero_unused(path, connection)
+            connection.executemany("DELETE FROM erasures WHERE handle = ?", [(handle,) for handle in handles])
+    except apsw.BusyError:
+        return False
+    return True
 
 
-def _zero_unused(path: Path) -> None:
+def _zero_unused(path: Path, connection: files.Connection) -> None:
     # Through SQLite's own file layer: closing any other descriptor of the file would drop the process's POSIX locks.
     flags = [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READWRITE, 0]
     file = cast("_File", apsw.VFSFile("", str(path), flags))
@@ -79,7 +110,8 @@ def _zero_unused(path: Path) -> None:
         layout = _Layout(file.xRead(_FILE_HEADER_BYTES, 0), file.xFileSize())
         if not layout.is_ours_to_change:
             return
-        dirty = [*_free_pages(file, layout), *_unused_in_pages(file, layout)]
+        tails = _unused_in_overflows(file, layout, connection)
+        dirty = [*_free_pages(file, layout), *_unused_in_pages(file, layout), *tails]
         for start, end in dirty:
             file.xWrite(bytes(end - start), start)
         if dirty:
@@ -109,15 +141,11 @@ class _Layout:
         # Reserved bytes are another program's checksums or encryption.
         self.is_ours_to_change = header[20] == 0 and self.pages <= _PAGES_MAX
 
-    def start(self, page: int) -> int:
-        """Return where a free page starts.
-
-        Raises:
-            apsw.CorruptError: There is no such page.
-        """
+    def read(self, file: _File, page: int) -> bytes:
+        """Return a page that the list of free pages names."""
         if not 1 < page <= self.pages:
-            raise apsw.CorruptError("the list of free pages is damaged")
-        return (page - 1) * self.page_bytes
+            raise _damaged_free_list()
+        return file.xRead(self.page_bytes, (page - 1) * self.page_bytes)
 
     def is_map(self, page: int) -> bool:
         """Return whether a page is one of the pointer maps of an auto-vacuum database, which resemble b-tree pages."""
@@ -132,19 +160,29 @@ def _free_pages(file: _File, layout: _Layout) -> Iterator[tuple[int, int]]:
     """Yield the byte ranges of free pages that are not zero."""
     trunk, left = layout.free_trunk, layout.free_pages
     while trunk and left > 0:
-        start = layout.start(trunk)
-        page = file.xRead(layout.page_bytes, start)
-        trunk, leaves = _FOUR_FOUR(page, 0)
-        if leaves > layout.page_bytes // 4 - 2:
-            raise apsw.CorruptError("the list of free pages is damaged")
-        left -= 1 + leaves
-        listed_end = 8 + 4 * leaves
+        page = layout.read(file, trunk)
+        following, count = _FOUR_FOUR(page, 0)
+        if count > layout.page_bytes // 4 - 2:
+            raise _damaged_free_list()
+        left -= 1 + count
+        listed_end = 8 + 4 * count
         if any(page[listed_end:]):
-            yield start + listed_end, start + layout.page_bytes
-        for leaf in Struct(f">{leaves}I").unpack_from(page, 8):
-            start = layout.start(leaf)
-            if any(file.xRead(layout.page_bytes, start)):
-                yield start, start + layout.page_bytes
+            yield (trunk - 1) * layout.page_bytes + listed_end, trunk * layout.page_bytes
+        for leaf in Struct(f">{count}I").unpack_from(page, 8):
+            if any(layout.read(file, leaf)):
+                yield (leaf - 1) * layout.page_bytes, leaf * layout.page_bytes
+        trunk = following
+
+
+def _damaged_free_list() -> apsw.CorruptError:
+    return apsw.CorruptError("the list of free pages is damaged")
+
+
+def _unused_in_overflows(file: _File, layout: _Layout, connection: files.Connection) -> Iterator[tuple[int, int]]:
+    """Yield the byte ranges behind the ends of long texts that are not zero."""
+    for page, unused in connection.execute(_OVERFLOW_TAILS):
+        if any(file.xRead(unused, page * layout.page_bytes - unused)):
+            yield page * layout.page_bytes - unused, page * layout.page_bytes
 
 
 def _unused_in_pages(file: _File, layout: _Layout) -> Iterator[tuple[int, int]]:

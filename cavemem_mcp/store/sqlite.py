@@ -5,6 +5,7 @@ Owns connections and transactions. Files are `files`'s, tables `schema`'s, the i
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -103,6 +104,10 @@ class SqliteTransaction:
     def note_erasure(self, handle: str) -> None:
         scrub.note(self._connection, (handle,))
 
+    def has_erasures(self) -> bool:
+        """Return whether the erasure of something is noted."""
+        return scrub.has_pending(self._connection)
+
     def settle_others(self) -> None:
         """Index what other programs have left to be indexed, up to a bound."""
         self._index.settle_others()
@@ -125,11 +130,13 @@ class SqliteStore:
         self._path = folder.absolute() / FILE_NAME
         self._writing = threading.Lock()
         self._calls = Calls()
+        self._closing = threading.Event()
         self._lending = threading.Lock()
         self._readers: list[Connection] = []
         self._writer: Connection | None = None
         self._can_write = False
-        self._commits = SharedCommits(SqliteTransaction, lambda transaction: transaction.settle_others())
+        self._has_erasures = False
+        self._commits = SharedCommits(SqliteTransaction, self._finish_commit)
         files.make_private_folder(self._path.parent)
         files.make_private_file(self._path)
         self._identity = files.identity(self._path)
@@ -151,7 +158,7 @@ class SqliteStore:
             with self._writing_transaction() as connection:
                 rebuild(connection, error)
             raise StoreError(
-                f"{self._path}: the recall index was wrong and is rebuilt from the memories; repeat"
+                f"{self._path}: the recall index was wrong and is rebuilt from the memories; repeat", is_mended=True
             ) from error
 
     def write(self, work: Callable[[SqliteTransaction], T]) -> T:
@@ -174,17 +181,20 @@ class SqliteStore:
         with self._writing_transaction() as connection:
             index = IndexWriter(connection)
             index.settle_others()
+            self._has_erasures = scrub.has_pending(connection)
             return index.pending_count()
 
     def pending_erasures(self) -> Sequence[str]:
         with self._reading() as connection:
             return scrub.pending(connection)
 
-    def finish_erasures(self, handles: Sequence[str]) -> None:
-        deadline = files.busy_deadline()
-        with self._call(), files.held(self._writing, self._path, deadline):
-            if not scrub.finish(self._path, handles, deadline):
-                logger.warning("%s: other programs use it; deleted text is scrubbed later", self._path)
+    def has_erasures(self) -> bool:
+        return self._has_erasures
+
+    def finish_erasures(self, handles: Sequence[str], *, waits: bool) -> bool:
+        deadline = files.busy_deadline() if waits else time.monotonic()
+        with self._call():
+            return scrub.finish(self._path, handles, deadline=deadline, writing=self._writing, stopped=self._closing)
 
     def about(self) -> Mapping[str, str | int]:
         return {
@@ -198,7 +208,11 @@ class SqliteStore:
         with self._call():
             survey.copy(self._path, target)
 
+    def stop_waiting(self) -> None:
+        self._closing.set()
+
     def close(self) -> None:
+        self.stop_waiting()
         if not self._calls.end():
             return
         with files.store_errors(self._path):
@@ -225,6 +239,10 @@ class SqliteStore:
 
     def _refusal(self) -> StoreError:
         return StoreError(f"{self._path} was closed; open the store again")
+
+    def _finish_commit(self, transaction: SqliteTransaction) -> None:
+        transaction.settle_others()
+        self._has_erasures = transaction.has_erasures()
 
     @contextmanager
     def _writing_transaction(self) -> Generator[Connection]:

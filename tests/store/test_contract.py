@@ -136,7 +136,7 @@ def test_noted_erasures_stay_until_they_are_finished(folder: Path) -> None:
 
     with closing(SqliteStore(folder)) as store:
         assert store.pending_erasures() == ["ccr_1", "ccr_2"]
-        store.finish_erasures(["ccr_1"])
+        store.finish_erasures(["ccr_1"], waits=True)
         assert store.pending_erasures() == ["ccr_2"]
 
 
@@ -166,7 +166,7 @@ def test_a_closed_store_says_so_and_closes_again(folder: Path) -> None:
         lambda: stored(store, "mem_1"),
         lambda: remember(store, "ant"),
         store.pending_erasures,
-        lambda: store.finish_erasures(["ccr_1"]),
+        lambda: store.finish_erasures(["ccr_1"], waits=True),
     ]
     for call in calls:
         with pytest.raises(StoreError, match="was closed; open the store again"):

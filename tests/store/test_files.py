@@ -326,3 +326,11 @@ def test_a_store_that_is_removed_or_replaced_while_open_is_used_no_more(store: S
     (folder / "mem.db").touch()
     with pytest.raises(StoreError, match="removed or replaced"), store.read():
         pass
+
+
+@pytest.mark.parametrize("look", [files.size, files.log_bytes, files.identity])
+def test_a_file_that_cannot_be_looked_at_is_told(tmp_path: Path, look: Callable[[Path], object]) -> None:
+    (tmp_path / "file").touch()
+    assert not look(tmp_path / "absent" / "mem.db")
+    with pytest.raises(StoreError, match=r"mem\.db.*check the path"):
+        look(tmp_path / "file" / "mem.db")

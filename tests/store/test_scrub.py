@@ -3,7 +3,10 @@
 import random
 import re
 import string
+import struct
+import threading
 from collections.abc import Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -12,12 +15,14 @@ from typing import cast
 import apsw
 import pytest
 
+from cavemem_mcp import upkeep
 from cavemem_mcp.errors import OperationFailedError
 from cavemem_mcp.model import MEMORY_BYTES_MAX, recovery_handle
 from cavemem_mcp.recovery import RecoveryStore
 from cavemem_mcp.service import Cavemem
 from cavemem_mcp.store import Transaction, files, scrub
 from cavemem_mcp.store.sqlite import SqliteStore
+from tests.server.processes import poll
 from tests.store.connections import writer_of
 from tests.store.foreign import ForeignProgram
 
@@ -38,9 +43,17 @@ def delete(transaction: Transaction, id: str) -> None:
     transaction.delete(id)
 
 
-def found_in_files(folder: Path, *texts: str) -> set[str]:
+def found_in_files(folder: Path, *texts: str | bytes) -> set[str | bytes]:
     contents = [path.read_bytes() for path in folder.iterdir()]
-    return {text[:40] for text in texts if any(text.encode() in content for content in contents)}
+    wanted = {text[:40]: text if isinstance(text, bytes) else text.encode() for text in texts}
+    return {name for name, data in wanted.items() if any(data in content for content in contents)}
+
+
+def frame_of(folder: Path, text: str) -> bytes:
+    """Return some bytes of how an original is kept."""
+    with ForeignProgram(folder / "ccr.db") as another:
+        ((stored,),) = another.run("SELECT original FROM originals WHERE handle = ?", recovery_handle(text))
+    return stored[20:60]
 
 
 def unexpected_letters(folder: Path, texts: Iterable[str]) -> str:
@@ -121,6 +134,134 @@ def test_a_forget_beside_a_long_reader_succeeds_and_the_next_one_scrubs(
     assert not found_in_files(folder, *texts[0].split(), *texts[1].split())
 
 
+def begin_to_read(reader: ForeignProgram) -> None:
+    reader.run("BEGIN")
+    reader.run("SELECT count(*) FROM sqlite_schema")
+
+
+def wait_until_no_file_has(folder: Path, *texts: str | bytes) -> None:
+    poll(lambda: not found_in_files(folder, *texts))
+
+
+def test_other_threads_write_while_a_forget_waits_for_a_long_reader(cavemem: Cavemem, folder: Path) -> None:
+    id = cavemem.remember(TEXTS["short"]).id
+    with ForeignProgram(folder / "mem.db") as reader, ThreadPoolExecutor(1) as threads:
+        begin_to_read(reader)
+        forgetting = threads.submit(cavemem.forget, id)
+        while not cavemem.store.pending_erasures():
+            assert not forgetting.done()
+
+        written = [cavemem.remember(f"written meanwhile {number}").id for number in range(20)]
+
+        assert not forgetting.done()
+        assert all(len(cavemem.history(id).history) == 1 for id in written)
+        reader.run("COMMIT")
+        assert forgetting.result().forgotten
+    assert not found_in_files(folder, *TEXTS["short"].split())
+
+
+@pytest.mark.parametrize("file", ["mem.db", "ccr.db"])
+def test_what_a_long_reader_kept_is_scrubbed_after_it_without_another_call(
+    cavemem: Cavemem, folder: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    monkeypatch.setattr(files, "BUSY_MS_MAX", 50)
+    text = TEXTS["several_pages"]
+    id = cavemem.remember(text).id
+    assert cavemem.recall(text, token_budget=5).hits[0].recovery_handle
+    frame = frame_of(folder, text)
+    with ForeignProgram(folder / file) as reader:
+        begin_to_read(reader)
+        assert cavemem.forget(id).forgotten
+        assert found_in_files(folder, *text.split()) == (set(text.split()) if file == "mem.db" else set())
+        reader.run("COMMIT")
+
+        wait_until_no_file_has(folder, *text.split())
+        wait_until_no_file_has(folder, frame)
+        poll(lambda: not cavemem.store.pending_erasures())
+
+
+def test_what_a_long_reader_kept_is_scrubbed_when_the_memory_closes(
+    cavemem: Cavemem, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "BUSY_MS_MAX", 50)
+    monkeypatch.setattr(upkeep, "PAUSE_SECONDS_MIN", 1000)
+    id = cavemem.remember(TEXTS["short"]).id
+    with ForeignProgram(folder / "mem.db") as reader:
+        begin_to_read(reader)
+        assert cavemem.forget(id).forgotten
+        reader.run("COMMIT")
+
+        cavemem.close()
+
+        assert not found_in_files(folder, *TEXTS["short"].split())
+
+
+def test_what_a_process_left_to_erase_is_scrubbed_by_another_that_writes(cavemem: Cavemem, folder: Path) -> None:
+    text = TEXTS["several_pages"]
+    id = cavemem.remember(text).id
+
+    def delete_alone(transaction: Transaction) -> None:
+        transaction.delete(id)
+        transaction.note_erasure(recovery_handle(text))
+
+    with closing(SqliteStore(folder)) as dying:
+        dying.write(delete_alone)
+
+    cavemem.remember("something else")
+
+    wait_until_no_file_has(folder, *text.split())
+
+
+def test_closing_ends_the_wait_of_a_forget(cavemem: Cavemem, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "BUSY_MS_MAX", 600_000)
+    id = cavemem.remember(TEXTS["short"]).id
+    with ForeignProgram(folder / "mem.db") as reader, ThreadPoolExecutor(1) as threads:
+        begin_to_read(reader)
+        forgetting = threads.submit(cavemem.forget, id)
+        while not cavemem.store.pending_erasures():
+            assert not forgetting.done()
+
+        cavemem.close()
+
+        assert forgetting.result(timeout=20).forgotten
+    with closing(SqliteStore(folder)) as store:
+        assert store.pending_erasures() == [recovery_handle(TEXTS["short"])]
+
+
+def test_what_another_program_deletes_leaves_no_original(cavemem: Cavemem, folder: Path) -> None:
+    texts = [TEXTS["several_pages"], " ".join(words(700, seed=9))]
+    ids = [cavemem.remember(text).id for text in texts]
+    handles = [cavemem.recall(text, token_budget=5).hits[0].recovery_handle or "" for text in texts]
+    frame = frame_of(folder, texts[0])
+    with ForeignProgram(folder / "mem.db") as another:
+        another.run("DELETE FROM memories WHERE id = ?", ids[0])
+
+    with pytest.raises(OperationFailedError, match="nothing is kept"):
+        cavemem.recover(handles[0])
+    assert cavemem.recover(handles[1]).text == texts[1]
+    assert found_in_files(folder, frame)
+
+    cavemem.remember("something else")
+
+    wait_until_no_file_has(folder, *texts[0].split())
+    wait_until_no_file_has(folder, frame)
+    poll(lambda: not cavemem.store.pending_erasures())
+    assert cavemem.recover(handles[1]).text == texts[1]
+
+
+def test_an_original_whose_memory_another_program_changed_still_recovers(cavemem: Cavemem, folder: Path) -> None:
+    text = TEXTS["several_pages"]
+    id = cavemem.remember(text).id
+    handle = cavemem.recall(text, token_budget=5).hits[0].recovery_handle
+    assert handle is not None
+    with ForeignProgram(folder / "mem.db") as another:
+        another.run("UPDATE memories SET text = 'changed' WHERE id = ?", id)
+
+    cavemem.remember("something else")
+
+    assert cavemem.recover(handle).text == text
+
+
 def test_no_word_survives_in_pages_that_were_rebalanced(folder: Path) -> None:
     source = random.Random(3)  # `secure_delete` alone leaves 11 words then
     forgotten: list[str] = []
@@ -197,6 +338,64 @@ def test_what_other_programs_deleted_carelessly_is_scrubbed_too(folder: Path, pa
         ]
 
 
+@pytest.mark.parametrize("page_size", [1024, 4096])
+def test_what_other_programs_left_behind_the_end_of_a_long_text_is_scrubbed_too(folder: Path, page_size: int) -> None:
+    gone, kept = " ".join(words(2000, seed=1)), "stays " * 2 * page_size
+    folder.mkdir(parents=True)
+    with ForeignProgram(folder / "mem.db") as another:
+        another.run(f"PRAGMA page_size = {page_size}")
+        another.run("PRAGMA user_version = 0")  # writes the file
+        SqliteStore(folder).close()
+        another.run("PRAGMA secure_delete = OFF")
+        insert = "INSERT INTO memories(id, text, created_at, valid_from) VALUES (?, ?, '', '')"
+        another.run(insert, "goes", gone)
+        another.run("DELETE FROM memories")
+        for number in range(20):  # they take the free pages, and fill all but their last ones
+            another.run(insert, f"stays {number}", kept[: (number + 1) * page_size // 3])
+        assert another.run("PRAGMA freelist_count") == [(0,)]
+        another.run("PRAGMA wal_checkpoint(TRUNCATE)")
+        assert found_in_files(folder, *gone.split())
+
+        with closing(Cavemem(SqliteStore(folder), RecoveryStore(folder))) as cavemem:
+            cavemem.forget(cavemem.remember("the last one").id)
+
+        assert not found_in_files(folder, *gone.split())
+        assert another.run("PRAGMA integrity_check") == [("ok",)]
+        assert another.run("SELECT text FROM memories ORDER BY length(text)") == [
+            (kept[: (number + 1) * page_size // 3],) for number in range(20)
+        ]
+
+
+@pytest.mark.parametrize(
+    "damage", [{4: 0, 0: 0xFFFFFFF0}, {4: 0, 0: 1}, {4: 0xFFFF}, {8: 0xFFFFFFF0}, {8: 0}], ids=repr
+)
+def test_a_damaged_list_of_free_pages_is_told_and_nothing_is_written(
+    cavemem: Cavemem, folder: Path, damage: dict[int, int]
+) -> None:
+    for number in range(20):
+        cavemem.forget(cavemem.remember(" ".join(words(800, seed=number))).id)
+    path = folder / "mem.db"
+    with closing(files.connect(path)) as connection:
+        assert files.truncate_log(connection, files.busy_deadline())
+    content = bytearray(path.read_bytes())
+    trunk = struct.unpack_from(">I", content, 32)[0]
+    for at, value in damage.items():
+        struct.pack_into(">I", content, (trunk - 1) * 4096 + at, value)
+    with path.open("r+b") as file:
+        file.write(content)
+
+    with closing(files.connect(path)) as connection, pytest.raises(apsw.CorruptError, match="free pages"):
+        scrub._zero_unused(path, connection)
+
+    assert path.read_bytes() == content
+
+
+def test_a_file_of_so_many_pages_that_they_look_alike_is_left_alone() -> None:
+    header = bytes(16) + b"\x02\x00" + bytes(82)
+    sizes = [512 * (2**25 - 1), 512 * 2**25]
+    assert [scrub._Layout(header, size).is_ours_to_change for size in sizes] == [True, False]
+
+
 @pytest.mark.parametrize("reserved", [0, 8])
 def test_pages_with_bytes_reserved_for_another_programs_checksums_are_left_alone(tmp_path: Path, reserved: int) -> None:
     path = tmp_path / "some.db"
@@ -208,7 +407,8 @@ def test_pages_with_bytes_reserved_for_another_programs_checksums_are_left_alone
     with closing(files.connect(path)) as connection:
         assert connection.execute("SELECT x FROM t").get == 1
 
-    scrub._zero_unused(path)
+    with closing(files.connect(path)) as connection:
+        scrub._zero_unused(path, connection)
 
     assert (b"left over" in path.read_bytes()) == (reserved > 0)
     with closing(files.connect(path)) as connection:
@@ -263,7 +463,13 @@ def test_a_forget_that_could_not_finish_is_finished_when_it_is_repeated(
 def test_notes_that_another_process_has_cleared_need_no_second_scrub(store: SqliteStore, folder: Path) -> None:
     store.write(lambda transaction: transaction.note_erasure("ccr_1"))
 
-    assert scrub.finish(folder / "mem.db", ["ccr_1"], files.busy_deadline())
-    store.finish_erasures(["ccr_1"])
+    assert scrub.finish(
+        folder / "mem.db",
+        ["ccr_1"],
+        deadline=files.busy_deadline(),
+        writing=threading.Lock(),
+        stopped=threading.Event(),
+    )
+    store.finish_erasures(["ccr_1"], waits=True)
 
     assert store.pending_erasures() == []
