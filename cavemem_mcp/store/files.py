@@ -25,6 +25,9 @@ BUSY_MS_MAX: Final = 5000
 """How long one operation waits for other programs' locks before it gives up."""
 RETRY_MS_MIN: Final = 0.1
 RETRY_MS_MAX: Final = 3.0
+"""Longest sleep between two attempts to get a lock, at first and when time runs out."""
+RETRY_MS_MAX_LATER: Final = 25.0
+"""Longest sleep of those who have waited for a while."""
 
 _BUSY: Final = "another program holds the store; let it finish or end it, then repeat"
 _DAMAGED: Final = "the file is damaged; nothing was replaced: move it away or restore a backup"
@@ -373,9 +376,15 @@ def busy_deadline() -> float:
     return time.monotonic() + BUSY_MS_MAX / 1000
 
 
-def retry_seconds() -> float:
-    """Return how long to wait before another program's lock is tried again: short and random, so that all get it."""
-    return (RETRY_MS_MIN + (RETRY_MS_MAX - RETRY_MS_MIN) * os.urandom(1)[0] / 255) / 1000
+def retry_seconds(since: float, deadline: float) -> float:
+    """Return how long to sleep before another program's lock is tried again: short and random, so that all get it.
+
+    When very many wait, their attempts take the processors from whoever holds the lock: they become rarer after a
+    while, and frequent again for those whose time runs out, so that these come first.
+    """
+    now = time.monotonic()
+    patience_ms = max(RETRY_MS_MAX, min((now - since) * 100, (deadline - now) * 20, RETRY_MS_MAX_LATER))
+    return (RETRY_MS_MIN + (patience_ms - RETRY_MS_MIN) * os.urandom(1)[0] / 255) / 1000
 
 
 def until_free(connection: Connection, action: Callable[[], T], deadline: float) -> T:
@@ -383,6 +392,7 @@ def until_free(connection: Connection, action: Callable[[], T], deadline: float)
 
     SQLite's own waiting sleeps up to 100 ms a step, which leaves single writers behind for seconds.
     """
+    since = time.monotonic()
     connection.set_busy_timeout(0)
     try:
         while True:
@@ -391,7 +401,7 @@ def until_free(connection: Connection, action: Callable[[], T], deadline: float)
             except apsw.BusyError:
                 if time.monotonic() >= deadline:
                     raise
-            time.sleep(retry_seconds())
+            time.sleep(retry_seconds(since, deadline))
     finally:
         connection.set_busy_timeout(BUSY_MS_MAX)
 

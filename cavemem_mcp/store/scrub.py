@@ -69,12 +69,16 @@ def finish(
     an old state that another program reads cannot go. Our own writers need not wait for that: `writing`, the lock
     between them, is held only while there is something to do.
     """
+    since = time.monotonic()
     with closing(files.connect(path)) as connection:
         while True:
-            with files.held(writing, path, deadline):
-                if _finish_now(path, connection, handles):
-                    return True
-            if time.monotonic() >= deadline or stopped.wait(files.retry_seconds()):
+            if writing.acquire(timeout=max(deadline - time.monotonic(), 0)):
+                try:
+                    if _finish_now(path, connection, handles):
+                        return True
+                finally:
+                    writing.release()
+            if time.monotonic() >= deadline or stopped.wait(files.retry_seconds(since, deadline)):
                 return False
 
 
