@@ -78,18 +78,20 @@ def _check_index(connection: apsw.Connection, versions: dict[str, Version]) -> N
     assert found == {id: tuple(document_terms(text)) for id, text in current.items()}
 
 
-def pieces_in_files(folder: Path, data: Iterable[bytes]) -> set[tuple[str, bytes]]:
-    """Return the pieces of 16 bytes that a file of the folder shares with any of the data, by the file's name."""
+def pieces_in_files(folder: Path, data: Iterable[bytes]) -> dict[str, bytes]:
+    """Return a piece of 16 bytes for each file of the folder that shares one with any of the data."""
     data = list(data)
     blocks = {
         int.from_bytes(one[at : at + _BLOCK_BYTES], sys.byteorder)
         for one in data
         for at in range(len(one) - _BLOCK_BYTES + 1)
     }
-    found: set[tuple[str, bytes]] = set()
+    found: dict[str, bytes] = {}
     for path in folder.iterdir():
-        content = path.read_bytes()
-        found |= {(path.name, piece) for piece in _pieces_with(content, blocks) if any(piece in one for one in data)}
+        for piece in _pieces_with(path.read_bytes(), blocks):
+            if any(piece in one for one in data):
+                found[path.name] = piece
+                break
     return found
 
 
