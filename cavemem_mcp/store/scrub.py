@@ -31,10 +31,11 @@ _PAGES_MAX: Final = (1 << 25) - 1
 _HEADER_BYTES: Final = {2: 12, 5: 12, 10: 8, 13: 8}
 """Size of a b-tree page's header by the page's first byte: interior and leaf pages of indexes and tables."""
 _FILE_HEADER_BYTES: Final = 100
-# The joins' order is ours, so that only these trees are walked; the postings' is the largest, and never overflows.
+# The joins' order is ours, so that only these trees are walked: all but the largest of those that never overflow.
 _OVERFLOW_TAILS: Final = """
 SELECT s.pageno, s.unused FROM sqlite_schema t CROSS JOIN dbstat s ON s.name = t.name
-WHERE t.rootpage > 0 AND t.name <> 'idx_postings' AND s.pagetype = 'overflow' AND s.unused > 0
+WHERE t.rootpage > 0 AND t.name NOT IN ('idx_postings', 'idx_docs', 'sqlite_autoindex_idx_docs_1')
+  AND s.pagetype = 'overflow' AND s.unused > 0
 """
 _LOCK_BYTE: Final = 1 << 30
 """The page that holds this offset is never used."""
@@ -114,8 +115,10 @@ def _zero_unused(path: Path, connection: files.Connection) -> None:
         layout = _Layout(file.xRead(_FILE_HEADER_BYTES, 0), file.xFileSize())
         if not layout.is_ours_to_change:
             return
-        tails = _unused_in_overflows(file, layout, connection)
-        dirty = [*_free_pages(file, layout), *_unused_in_pages(file, layout), *tails]
+        trunks, ends = set[int](), set[int]()
+        dirty = [*_free_pages(file, layout, trunks), *_unused_in_pages(file, layout, ends)]
+        if ends - trunks:  # walking the trees takes a while in large stores
+            dirty += _unused_in_overflows(file, layout, connection)
         for start, end in dirty:
             file.xWrite(bytes(end - start), start)
         if dirty:
@@ -160,11 +163,12 @@ class _Layout:
         return page == map_page + (map_page == _LOCK_BYTE // self.page_bytes + 1)
 
 
-def _free_pages(file: _File, layout: _Layout) -> Iterator[tuple[int, int]]:
-    """Yield the byte ranges of free pages that are not zero."""
+def _free_pages(file: _File, layout: _Layout, trunks: set[int]) -> Iterator[tuple[int, int]]:
+    """Yield the byte ranges of free pages that are not zero; tell which of them list others."""
     trunk, left = layout.free_trunk, layout.free_pages
     while trunk and left > 0:
         page = layout.read(file, trunk)
+        trunks.add(trunk)
         following, count = _FOUR_FOUR(page, 0)
         if count > layout.page_bytes // 4 - 2:
             raise _damaged_free_list()
@@ -189,15 +193,18 @@ def _unused_in_overflows(file: _File, layout: _Layout, connection: files.Connect
             yield page * layout.page_bytes - unused, page * layout.page_bytes
 
 
-def _unused_in_pages(file: _File, layout: _Layout) -> Iterator[tuple[int, int]]:
-    """Yield the byte ranges in b-tree pages that hold no cell and are not zero."""
+def _unused_in_pages(file: _File, layout: _Layout, ends: set[int]) -> Iterator[tuple[int, int]]:
+    """Yield the byte ranges in b-tree pages that hold no cell and are not zero; tell which pages may end a text."""
     zeros = bytes(layout.page_bytes)
     for first in range(1, layout.pages + 1, _PAGES_READ):
         offset = (first - 1) * layout.page_bytes
         chunk = file.xRead(min(_PAGES_READ, layout.pages + 1 - first) * layout.page_bytes, offset)
         for at in range(0, len(chunk), layout.page_bytes):
             header_at = at if first > 1 or at > 0 else _FILE_HEADER_BYTES
-            if chunk[header_at] in _HEADER_BYTES and not layout.is_map(first + at // layout.page_bytes):
+            page = first + at // layout.page_bytes
+            if not any(chunk[at : at + 4]) and chunk[at : at + layout.page_bytes] != zeros:
+                ends.add(page)
+            elif chunk[header_at] in _HEADER_BYTES and not layout.is_map(page):
                 for start, end in _unused(chunk, at, header_at, layout.page_bytes):
                     if start < end <= at + layout.page_bytes and chunk[start:end] != zeros[: end - start]:
                         yield offset + start, offset + end
