@@ -145,6 +145,8 @@ def test_all_of_them_many_times_over_leave_nothing_behind(
     rounds = sized(IN_FLIGHT_MAX + 1, 1000)
     with line_client(tmp_path) as client:
         client.initialize()
+        client.ask(call("remember", {"text": FACT}))
+        client.ask(call("recall", {"query": FACT}))  # now what every server needs is loaded
         idle = _rss_kib(client.process.pid)
         _exchange(client, [*too_long, *CASES.values()], 1)
         before = _rss_kib(client.process.pid)
@@ -169,6 +171,7 @@ def test_over_http_each_is_refused_or_answered_and_none_is_the_servers_fault(
 ) -> None:
     with remote_server(tmp_path) as server, server.client() as client:
         server.tool(None, "remember", text=FACT)
+        assert server.recalled(None, FACT) == [FACT]
         before = _rss_kib(server.process.pid)
         for name, (line, _) in CASES.items():
             for headers in ERAS:
