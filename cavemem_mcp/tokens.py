@@ -4,7 +4,6 @@ The vocabulary (in the `toktok-rs` wheel) loads on first use, which takes about 
 """
 
 import sys
-from collections.abc import Iterable
 
 ENCODING = "o200k_base"
 
@@ -14,11 +13,6 @@ def count(text: str) -> int:
     import toktok
 
     return toktok.truncate(text, sys.maxsize, ENCODING)[1]  # a microsecond; `batch_count` starts a thread each time
-
-
-def count_all(texts: Iterable[str]) -> list[int]:
-    """Return the token count of each text, in order."""
-    return [count(text) for text in texts]
 
 
 def head(text: str, token_budget: int) -> str:

@@ -92,7 +92,7 @@ class _Choice:
         self.units = units
         self.token_budget = token_budget
         self.headings = _headings(units)
-        self.costs = [count + 1 for count in tokens.count_all([unit.text for unit in units])]
+        self.costs = [tokens.count(unit.text) + 1 for unit in units]
         self.kept: dict[int, None] = {}  # in the order in which they were taken
         self.part = ""  # of the unit after the last one, when the whole does not fit
         self.cost = MARKER_TOKENS + (tokens.count(form.legend) + 1 if form.legend else 0)

@@ -177,7 +177,7 @@ def _cheapest_separator(columns: Sequence[Path], flat: Sequence[dict[Path, Value
         "\n".join(sep.join(_cell(row.get(path, _ABSENT), sep) for path in columns) for row in flat[:_SAMPLE])
         for sep in _SEPARATORS
     ]
-    counts = tokens.count_all(samples)
+    counts = [tokens.count(sample) for sample in samples]
     return _SEPARATORS[counts.index(min(counts))]
 
 

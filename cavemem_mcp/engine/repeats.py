@@ -49,7 +49,7 @@ def found_in(source: Source) -> dict[int, Copy]:
 
 def _marked(source: Source, found: dict[int, tuple[int, int]]) -> dict[int, Copy]:
     spans = [source.span(first, last) for first, (last, _) in found.items()]
-    counts = tokens.count_all([source.text[start:end] for start, end in spans])
+    counts = [tokens.count(source.text[start:end]) for start, end in spans]
     copies: dict[int, Copy] = {}
     for (first, (last, earlier)), count in zip(found.items(), counts, strict=True):
         copied = f"{source.number(earlier)}-{source.number(earlier + last - first)}"

@@ -91,7 +91,7 @@ class Source:
 
     def markers(self, spans: Sequence[tuple[int, int]], what: str = "") -> list[str]:
         """Return the markers for spans of characters that are left out."""
-        counts = tokens.count_all([self.text[start:end] for start, end in spans])
+        counts = [tokens.count(self.text[start:end]) for start, end in spans]
         marks: list[str] = []
         for (start, end), count in zip(spans, counts, strict=True):
             first, last = self.number(self.row(start)), self.number(self.row(max(start, end - 1)))

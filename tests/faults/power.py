@@ -44,7 +44,8 @@ class RecordingDisk:
                 self._path = str(name.filename() if isinstance(name, apsw.URIFilename) else name)
                 wanted = flags[0]
                 self._syncs_folder = bool(wanted & apsw.SQLITE_OPEN_CREATE and wanted & _NEW_JOURNALS)
-                events.append(Event("open", self._path))
+                # What is in a new file already was synced before it got its name: new databases are put there whole.
+                events.append(Event("open", self._path, data=bytes(self.xRead(self.xFileSize(), 0))))
 
             def xWrite(self, data: Any, offset: int) -> None:
                 events.append(Event("write", self._path, offset, bytes(data)))
@@ -106,7 +107,7 @@ class Platter:
                 _apply(content.certain, change)
             content.uncertain.clear()
         elif event.what == "open" and event.path not in self._names:
-            self._rename(event.path, _Content())
+            self._rename(event.path, _Content(bytearray(event.data)))
         elif event.what == "unlink":
             self._rename(event.path, None)
         elif event.what == "sync folder":
