@@ -174,8 +174,10 @@ def refuse_empty(path: Path) -> None:
 
 def _create(path: Path) -> None:
     """Put an empty database in the place of no file, at once: it is made elsewhere first."""
-    with closing(apsw.Connection(":memory:")) as connection:
-        empty = connection.serialize("main")
+    with store_errors(path), closing(apsw.Connection(":memory:")) as connection:
+        empty = cast("bytes | None", connection.serialize("main"))
+        if empty is None:  # how SQLite says so here
+            raise apsw.exception_for(apsw.SQLITE_NOMEM)
     new = path.with_name(f"{path.name}-new-{os.urandom(8).hex()}")
     try:
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

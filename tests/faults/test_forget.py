@@ -18,7 +18,7 @@ from cavemem_mcp import Cavemem, upkeep
 from cavemem_mcp.errors import OperationFailedError
 from cavemem_mcp.model import MEMORY_BYTES_MAX, recovery_handle
 from cavemem_mcp.store import files
-from tests.faults.inspection import PIECE_BYTES, check_files, check_integrity, pieces_in_files
+from tests.faults.inspection import PIECE_BYTES, check_files, pieces_in_files
 from tests.faults.other_process import OtherProcess
 from tests.server.processes import poll
 
@@ -74,7 +74,6 @@ def _the_rest_is_untouched(memory: Cavemem, neighbours: dict[str, str], folder: 
         assert memory.history(id).history[-1].text == text
         assert memory.original(recovery_handle(text)) == text.encode()
     check_files(folder)
-    check_integrity(folder)
 
 
 def recalled_handle(memory: Cavemem, text: str) -> str:

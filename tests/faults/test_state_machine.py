@@ -23,7 +23,7 @@ from cavemem_mcp import open_memory, tokens
 from cavemem_mcp.errors import CaveError
 from cavemem_mcp.model import MEMORY_BYTES_MAX, SCORE_THRESHOLD, memory_id, recovery_handle
 from tests import bm25_oracle
-from tests.faults.inspection import check_files, check_integrity
+from tests.faults.inspection import check_files
 from tests.faults.other_process import OtherProcess
 from tests.faults.reference import Reference, outcome
 from tests.store.foreign import ForeignProgram
@@ -73,7 +73,6 @@ class Machine(RuleBasedStateMachine):
         self.another.call("close")
         for memory in self.here:
             memory.close()
-        check_integrity(self.folder)
         self._scratch.cleanup()
 
     @rule(side=sides, text=texts)
