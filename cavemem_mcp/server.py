@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Protocol, cast
 
 import anyio
 import anyio.to_thread
+from anyio.lowlevel import RunVar
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.server import CacheHint, MCPServer
 from mcp.server.auth.provider import TokenVerifier
@@ -239,6 +240,20 @@ def _quotable(name: str) -> str:
     return name if name.isascii() and name.isidentifier() and len(name) <= 40 else "(a name that is not quoted here)"
 
 
+READING_THREADS: Final = 2
+"""Reading tools that run at once. They compute, and more threads only take the interpreter from each other: two answer
+32 clients nearly twice as fast as forty do. Writing tools wait for the disk, and share commits when they are many."""
+_reading: Final = RunVar[anyio.CapacityLimiter]("reading")
+
+
+def _reading_limiter() -> anyio.CapacityLimiter:
+    limiter = _reading.get(None)
+    if limiter is None:
+        limiter = anyio.CapacityLimiter(READING_THREADS)
+        _reading.set(limiter)
+    return limiter
+
+
 def _tool(
     *,
     title: str,
@@ -257,8 +272,17 @@ def _tool(
         def call(**arguments: object) -> CallToolResult:
             return _result(function(**arguments).as_json())
 
+        @functools.wraps(function)
+        async def call_reading(**arguments: object) -> CallToolResult:
+            return await anyio.to_thread.run_sync(lambda: call(**arguments), limiter=_reading_limiter())
+
         tool = Tool.from_function(
-            call, title=title, description=description, annotations=annotations, meta=meta, structured_output=False
+            call_reading if annotations is _READS else call,
+            title=title,
+            description=description,
+            annotations=annotations,
+            meta=meta,
+            structured_output=False,
         )
         tool.parameters = {
             "type": "object",

@@ -25,10 +25,6 @@ class ChangedError(Exception):
     """Another program wrote while a database was read without locks; reading it again may succeed."""
 
 
-class UnfinishedError(StoreError):
-    """A write was interrupted, which only a program that can write will undo."""
-
-
 @contextmanager
 def reading(path: Path, wait_ms_max: int = files.BUSY_MS_MAX) -> Generator[Connection]:
     """Lend a connection in one read transaction, as an ordinary reader where that works and by `observing` otherwise.
@@ -70,9 +66,7 @@ def observing(path: Path, wait_ms_max: int = files.BUSY_MS_MAX) -> Generator[Con
         return
     before = _State.of(path)
     if before.journal_bytes:
-        raise UnfinishedError(
-            f"{path}: a write of another program is not finished, or was interrupted; let it be finished"
-        )
+        raise StoreError(f"{path}: a write of another program is not finished, or was interrupted; let it be finished")
     try:
         with closing(_alone(path, has_log=before.log_header != b"")) as connection:
             yield connection

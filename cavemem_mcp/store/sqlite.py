@@ -20,7 +20,7 @@ from cavemem_mcp.store import files, schema, scrub, survey
 from cavemem_mcp.store.commits import SharedCommits
 from cavemem_mcp.store.files import Connection
 from cavemem_mcp.store.index import ContradictionError, IndexFacts, IndexWriter, decoded, one, rebuild
-from cavemem_mcp.store.reading import UnfinishedError, reading
+from cavemem_mcp.store.reading import reading
 
 T = TypeVar("T")
 
@@ -225,12 +225,11 @@ class SqliteStore:
                 self._writer.close()
 
     def _is_readable(self) -> bool:
-        try:
-            with reading(self._path) as connection:
-                files.refuse_foreign(connection, schema.LAYOUT)
-                return connection.pragma("user_version") == schema.LAYOUT and schema.is_current(connection)
-        except UnfinishedError:  # what kept us from finishing it tells more
+        if files.is_there(Path(f"{self._path}-journal")):  # what kept us from undoing an interrupted write tells more
             return False
+        with reading(self._path) as connection:
+            files.refuse_foreign(connection, schema.LAYOUT)
+            return connection.pragma("user_version") == schema.LAYOUT and schema.is_current(connection)
 
     @contextmanager
     def _call(self) -> Generator[None]:
