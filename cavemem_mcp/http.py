@@ -93,6 +93,11 @@ def serve_http(home: Path, open_memory: Callable[[Path], Cavemem], settings: Htt
     _allow_many_files()
     logging.getLogger("mcp.server.transport_security").setLevel(logging.ERROR)  # it would log what clients send
     verifier = _verifier(settings)
+    if verifier is None and settings.allowed_host:
+        logger.warning(
+            "--allowed-host without --auth-tokens or --oauth-issuer: whoever reaches this server by that name, for example "
+            "through a proxy, can read and change every memory"
+        )
     with listener(settings) as listening, request_lines(is_on=settings.log_level == "info"):
         pool = StorePool(
             home,

@@ -47,6 +47,12 @@ def test_a_name_that_is_allowed_is_served(named: tuple[RemoteServer, str], host:
     assert server.post(secret, ping(1), {"Host": host}).status_code == 200
 
 
+@pytest.mark.parametrize("options", [(), ("--allowed-host=memory.example",)])
+def test_a_public_name_without_a_check_of_callers_is_warned_of(tmp_path: Path, options: tuple[str, ...]) -> None:
+    with remote_server(tmp_path / "home", *options) as server:
+        assert ("can read and change every memory" in server.errors()) is bool(options)
+
+
 @pytest.mark.parametrize("host", ["evil.example", "other.example", "memory.example.evil.example", "192.0.2.1", ""])
 def test_another_name_is_refused_before_anything_else_with_the_flag_that_allows_it(
     named: tuple[RemoteServer, str], host: str
