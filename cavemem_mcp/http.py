@@ -95,8 +95,8 @@ def serve_http(home: Path, open_memory: Callable[[Path], Cavemem], settings: Htt
     verifier = _verifier(settings)
     if verifier is None and settings.allowed_host:
         logger.warning(
-            "--allowed-host without --auth-tokens or --oauth-issuer: whoever reaches this server by that name, for example "
-            "through a proxy, can read and change every memory"
+            "--allowed-host without --auth-tokens or --oauth-issuer: whoever reaches this server by that name, as by "
+            "a proxy, can read and change every memory"
         )
     with listener(settings) as listening, request_lines(is_on=settings.log_level == "info"):
         pool = StorePool(

@@ -1,11 +1,12 @@
 """Commits shared by callers that wait at the same time. Knows transactions; not what runs in them.
 
-A commit costs a sync of the disk, and while one is under way other callers arrive. Whoever gets the writing connection
-next commits for all of them (flat combining): no thread of its own, nothing to drain at close, and errors rise in the
-callers whose work raised them. A single caller finds only its own request, and pays nothing for the others.
+A commit costs a sync of the disk, and while one is under way other callers arrive. One of them leads: it commits for
+all that wait, and then lets one of those lead that have come meanwhile. No thread of its own, nothing to drain at
+close, and errors rise in the callers whose work raised them. A single caller leads at once, and pays nothing.
 """
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Final, Generic, TypeVar
@@ -29,7 +30,17 @@ class Request(Generic[T, R]):
     def __init__(self, work: Callable[[T], R]) -> None:
         self._work = work
         self._outcome: tuple[R] | BaseException | None = None
-        self.answered = threading.Event()
+        self.leads = False
+        self.is_answered = False
+        self._stirred = threading.Event()
+
+    def stir(self) -> None:
+        """Let its caller go on: it is answered, or leads."""
+        self._stirred.set()
+
+    def wait(self, deadline: float | None = None) -> bool:
+        """Wait until it is answered or leads; False when neither has come by the deadline."""
+        return self._stirred.wait(None if deadline is None else max(deadline - time.monotonic(), 0))
 
     def run(self, transaction: T) -> None:
         """Run the work, keeping what it returns or raises."""
@@ -60,13 +71,27 @@ class SharedCommits(Generic[T]):
         self._finish = finish
         self._lock = threading.Lock()
         self._waiting: list[Request[T, object]] = []
+        self._is_led = False
 
     def add(self, work: Callable[[T], R]) -> Request[T, R]:
-        """Let work wait for the next transaction."""
+        """Let work wait for the next transaction; where nobody leads, its caller does."""
         request = Request(work)
         with self._lock:
             self._waiting.append(request)  # pyright: ignore[reportArgumentType]  # results go back to who asked
+            if not self._is_led:
+                self._is_led = request.leads = True
+                request.stir()
         return request
+
+    def leave(self, request: Request[T, R]) -> None:
+        """Let another lead, if this request's caller did."""
+        with self._lock:
+            if not request.leads:
+                return
+            self._is_led = bool(self._waiting)
+            if self._is_led:
+                self._waiting[0].leads = True
+                self._waiting[0].stir()
 
     def withdraw(self, request: Request[T, R]) -> bool:
         """Take a request back; False when it has been taken up already and will be answered."""
@@ -83,7 +108,8 @@ class SharedCommits(Generic[T]):
             self._commit_or_fail(group, lend, deadline)
         finally:
             for request in group:
-                request.answered.set()
+                request.is_answered = True
+                request.stir()
 
     def _commit_or_fail(self, group: list[Request[T, object]], lend: Lender, deadline: float) -> None:
         """Give every request its outcome; what a request returned in a transaction that failed is taken back."""

@@ -166,13 +166,16 @@ class SqliteStore:
         with self._call():
             request = self._commits.add(work)
             try:
-                with files.held(self._writing, self._path, deadline):
-                    if not request.answered.is_set():
-                        self._commits.commit(self._lent_writer, deadline)
+                if not request.wait(deadline) or request.leads:
+                    with files.held(self._writing, self._path, deadline):
+                        if not request.is_answered:
+                            self._commits.commit(self._lent_writer, deadline)
             except BaseException as error:
                 if self._commits.withdraw(request) or not isinstance(error, Exception):
                     raise
-            request.answered.wait()  # whoever took it up is about to answer, within its own deadline
+            finally:
+                self._commits.leave(request)
+            request.wait()  # whoever took it up is about to answer, within its own deadline
             return request.result()
 
     def settle(self) -> int:

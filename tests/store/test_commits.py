@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import cast
 
 import apsw
@@ -62,6 +62,21 @@ def test_callers_that_wait_together_share_one_commit(store: SqliteStore) -> None
     assert all(stored(store, TEXTS))
     with store.read() as snapshot:
         assert snapshot.document_frequencies(["harbour"]) == {"harbour": 8}
+
+
+def test_a_caller_goes_on_when_it_is_answered_whoever_commits_next(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "BUSY_MS_MAX", 60_000)  # nobody gives up meanwhile
+    with ThreadPoolExecutor(2) as threads:
+        with store._writing:
+            leading, led = (threads.submit(store.write, insertion(text)) for text in TEXTS[:2])
+            while len(store._commits._waiting) < 2:
+                threading.Event().wait(0.001)
+            store._commits.commit(store._lent_writer, files.busy_deadline())
+            done, _ = wait([leading, led], timeout=10, return_when=FIRST_COMPLETED)  # the other one leads
+            assert len(done) == 1
+        assert {leading.result(), led.result()} == {memory_id(text) for text in TEXTS[:2]}
 
 
 def test_work_that_raises_undoes_itself_alone_and_raises_in_its_own_caller(store: SqliteStore) -> None:
