@@ -168,7 +168,7 @@ class SqliteStore:
             try:
                 if not request.wait(deadline) or request.leads:
                     with files.held(self._writing, self._path, deadline):
-                        if not request.is_answered:
+                        while not request.is_answered:  # one transaction may not hold all that wait
                             self._commits.commit(self._lent_writer, deadline)
             except BaseException as error:
                 if self._commits.withdraw(request) or not isinstance(error, Exception):

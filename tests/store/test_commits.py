@@ -111,6 +111,20 @@ def test_a_caller_that_gave_up_waiting_has_changed_nothing(store: SqliteStore, m
     assert stored(store, TEXTS[:2]) == [False, True]
 
 
+def test_a_caller_whose_work_was_one_too_many_for_a_transaction_commits_in_the_next(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cavemem_mcp.store.commits.GROUP_MAX", 2)
+    monkeypatch.setattr(files, "BUSY_MS_MAX", 20)  # the first of these callers never leads
+    earlier = [store._commits.add(insertion(text)) for text in TEXTS[:4]]  # of callers that never go on
+    writing = threading.Thread(target=store.write, args=[insertion(TEXTS[4])], daemon=True)
+    writing.start()
+    writing.join(10)
+    assert not writing.is_alive()
+    assert [request.result() for request in earlier] == [memory_id(text) for text in TEXTS[:4]]
+    assert all(stored(store, TEXTS[:5]))
+
+
 def test_an_interrupted_commit_acknowledges_nothing_and_interrupts_its_own_thread_alone(store: SqliteStore) -> None:
     connection_of(store).set_commit_hook(lambda: True)  # the shared commit fails, so that each caller's work runs again
     interrupted: list[str] = []
