@@ -205,13 +205,13 @@ class Cavemem:
                     self._upkeep.wake()
         return is_discarded and is_scrubbed
 
-    def catch_up(self) -> None:
+    def catch_up(self, *, waits: bool = True) -> None:
         """Index what other programs wrote, in small steps, until nothing is left; progress goes to the log."""
-        left = reported = self._store.settle()
+        left = reported = self._store.settle(waits=waits)
         if left:
             logger.warning("indexing %d memories that another program wrote; recall is exact meanwhile", left)
         while left and not self._upkeep.is_closed:
-            left = self._store.settle()
+            left = self._store.settle(waits=waits)
             if reported - left >= REPORTED_MEMORIES or not left:
                 logger.warning("indexing: %d left", left)
                 reported = left
@@ -236,7 +236,7 @@ class Cavemem:
             raise OperationFailedError(operation, error.message) from error
 
     def _keep_up(self) -> bool:
-        self.catch_up()
+        self.catch_up(waits=False)
         return self.finish_erasures()
 
     def _write(self, work: Callable[[Transaction], T]) -> T:

@@ -81,10 +81,11 @@ class Store(Protocol):
         """
         ...
 
-    def settle(self) -> int:
+    def settle(self, *, waits: bool) -> int:
         """Index some of the memories that other programs wrote, and return how many are left.
 
-        Recall is exact without it, only slower.
+        Recall is exact without it, only slower. It fails while other programs prevent it, for which it waits if it
+        `waits`, as long as for a lock.
         """
         ...
 

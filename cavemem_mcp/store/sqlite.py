@@ -155,7 +155,7 @@ class SqliteStore:
             with self._reading() as connection:
                 yield SqliteSnapshot(connection)
         except ContradictionError as error:
-            with self._writing_transaction() as connection:
+            with self._writing_transaction(files.busy_deadline()) as connection:
                 rebuild(connection, error)
             raise StoreError(
                 f"{self._path}: the recall index was wrong and is rebuilt from the memories; repeat", is_mended=True
@@ -178,10 +178,10 @@ class SqliteStore:
             request.wait()  # whoever took it up is about to answer, within its own deadline
             return request.result()
 
-    def settle(self) -> int:
+    def settle(self, *, waits: bool) -> int:
         if not self._can_write:  # then nobody's rows can be indexed here
             return 0
-        with self._writing_transaction() as connection:
+        with self._writing_transaction(files.busy_deadline() if waits else time.monotonic()) as connection:
             index = IndexWriter(connection)
             index.settle_others()
             self._has_erasures = scrub.has_pending(connection)
@@ -250,8 +250,7 @@ class SqliteStore:
         self._has_erasures = transaction.has_erasures()
 
     @contextmanager
-    def _writing_transaction(self) -> Generator[Connection]:
-        deadline = files.busy_deadline()
+    def _writing_transaction(self, deadline: float) -> Generator[Connection]:
         with (
             self._call(),
             files.held(self._writing, self._path, deadline),

@@ -35,7 +35,7 @@ def without_memory(kind: str) -> int:
         def recall(self, query: str, *, limit: int = 0, token_budget: int | None = None) -> Recall:
             return Recall(hits=(), omitted=0, more=False)
 
-        def catch_up(self) -> None:
+        def catch_up(self, *, waits: bool = True) -> None:
             pass
 
         def close(self) -> None:

@@ -196,9 +196,8 @@ def test_what_a_long_reader_kept_is_scrubbed_when_the_memory_closes(
         assert not found_in_files(folder, *TEXTS["short"].split())
 
 
-def test_what_a_process_left_to_erase_is_scrubbed_by_another_that_writes(cavemem: Cavemem, folder: Path) -> None:
-    text = TEXTS["several_pages"]
-    id = cavemem.remember(text).id
+def leave_to_erase(folder: Path, id: str, text: str) -> None:
+    """Delete a memory as a process does that ends before it has erased anything."""
 
     def delete_alone(transaction: Transaction) -> None:
         transaction.delete(id)
@@ -207,9 +206,30 @@ def test_what_a_process_left_to_erase_is_scrubbed_by_another_that_writes(cavemem
     with closing(SqliteStore(folder)) as dying:
         dying.write(delete_alone)
 
+
+def test_what_a_process_left_to_erase_is_scrubbed_by_another_that_writes(cavemem: Cavemem, folder: Path) -> None:
+    text = TEXTS["several_pages"]
+    leave_to_erase(folder, cavemem.remember(text).id, text)
+
     cavemem.remember("something else")
 
     wait_until_no_file_has(folder, *text.split())
+
+
+def test_closing_waits_for_no_program_that_keeps_it_from_scrubbing(
+    cavemem: Cavemem, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "PAUSE_SECONDS_MIN", 1000)
+    leave_to_erase(folder, cavemem.remember(TEXTS["short"]).id, TEXTS["short"])
+    cavemem.remember("something else")
+    monkeypatch.setattr(files, "BUSY_MS_MAX", 600_000)
+    with ThreadPoolExecutor(1) as threads, ForeignProgram(folder / "mem.db") as writer:
+        writer.run("BEGIN IMMEDIATE")
+
+        threads.submit(cavemem.close).result(timeout=20)
+
+    with closing(SqliteStore(folder)) as store:
+        assert store.pending_erasures() == [recovery_handle(TEXTS["short"])]
 
 
 def test_closing_ends_the_wait_of_a_forget(cavemem: Cavemem, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
