@@ -28,10 +28,8 @@ class Calls:
                 self._changed.notify_all()
 
     def end(self) -> bool:
-        """Refuse calls from now on and wait for those in progress; False when that has happened before."""
+        """Refuse calls from now on and wait for those in progress; True for who asks first."""
         with self._changed:
-            if self._have_ended:
-                return False
-            self._have_ended = True
+            is_first, self._have_ended = not self._have_ended, True
             self._changed.wait_for(lambda: self._running == 0)
-            return True
+            return is_first

@@ -223,8 +223,10 @@ class Cavemem:
         self._recovery.stop_waiting()
         self._calls.end()
         self._upkeep.close()
-        self._recovery.close()
-        self._store.close()
+        try:
+            self._recovery.close()
+        finally:
+            self._store.close()
 
     @contextmanager
     def _doing(self, operation: Operation) -> Generator[None]:

@@ -3,7 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import closing
 from itertools import count
 from pathlib import Path
@@ -339,7 +339,7 @@ def test_a_forget_that_others_kept_from_scrubbing_is_finished_by_the_next_start(
     assert b"harbour" not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
 
 
-def test_closing_waits_for_the_operations_in_progress(folder: Path) -> None:
+def test_closing_waits_for_the_operations_in_progress_whoever_closes_first(folder: Path) -> None:
     is_keeping, may_go_on = threading.Event(), threading.Event()
 
     def clock() -> int:
@@ -350,17 +350,22 @@ def test_closing_waits_for_the_operations_in_progress(folder: Path) -> None:
 
     memory = Cavemem(open_store(folder), RecoveryStore(folder), clock=clock)
     memory.remember("a long text about the harbour " * 20)
-    with ThreadPoolExecutor(2) as threads:
+    with ThreadPoolExecutor(3) as threads:
         recalled = threads.submit(memory.recall, "harbour", token_budget=5)
         assert is_keeping.wait(10)
-        closing_it = threads.submit(memory.close)
+        closing_it = [threads.submit(memory.close)]
         while not memory._calls._have_ended:
             threading.Event().wait(0.001)
-        assert not closing_it.done()
+        closing_it.append(threads.submit(memory.close))
+        assert wait(closing_it, 0.2, FIRST_COMPLETED).not_done == set(closing_it)
         assert "was closed; open the store again" in refusal(lambda: memory.recall("harbour")).message
         may_go_on.set()
-        closing_it.result()
-    assert recalled.result().hits[0].recovery_handle is not None
+        for closed in closing_it:
+            closed.result()
+    handle = recalled.result().hits[0].recovery_handle
+    assert handle is not None
+    with closing(RecoveryStore(folder)) as reopened:
+        assert reopened.recover(handle) is not None
 
 
 @pytest.mark.parametrize(
