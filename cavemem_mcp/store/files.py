@@ -258,7 +258,7 @@ def is_there(path: Path) -> bool:
 def connect(path: Path, **pragmas: int) -> Connection:
     """Open a database file that exists, with the pragmas that change nothing in it and those that the caller adds."""
     connection = cast("Connection", apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE))
-    if connection.readonly("main"):  # SQLite does with less than it was asked for
+    if connection.readonly("main") and not pragmas.get("query_only"):  # SQLite does with less than it was asked for
         connection.close()
         raise apsw.exception_for(apsw.SQLITE_READONLY)
     try:

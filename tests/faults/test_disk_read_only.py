@@ -158,6 +158,21 @@ def test_an_open_store_writes_as_soon_as_it_may(disk: Disk, original: Sample) ->
     assert_sound(sample.folder)
 
 
+def test_an_open_store_is_read_on_by_as_many_as_before_when_it_may_no_longer_be_written(
+    nobodys: Path, original: Sample
+) -> None:
+    sample = original.copied_to(nobodys / "mem")
+    for path in (sample.folder, *sample.folder.iterdir()):
+        os.chown(path, nobodys.stat().st_uid, -1)
+    with permissions_that_count(), closing(open_memory(sample.folder)) as memory:
+        for path in sample.folder.iterdir():
+            path.chmod(0o400)
+
+        with memory.store.read() as first, memory.store.read() as second:
+            assert first.memory(sample.short) == second.memory(sample.short)
+            assert_readable(memory, sample)
+
+
 def test_a_change_while_a_read_only_store_is_read_is_noticed(disk: Disk, original: Sample) -> None:
     sample = original.copied_to(disk.at / "mem")
     disk.remount("ro")
