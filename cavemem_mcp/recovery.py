@@ -7,6 +7,7 @@ If the memory is gone already, `keep` is told so and keeps nothing. For the same
 only under the write lock.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -45,6 +46,8 @@ INSERT OR IGNORE INTO originals(
   handle, created_at, content_type, compressor, tokens_before, tokens_after, size, original)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 """
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,12 +229,19 @@ class RecoveryStore:
         connection = files.connect(self._path)
         try:
             files.prepare(connection, layout=LAYOUT, is_current=lambda c: not _missing(c), migrate=_migrate)
-            if noted := scrub.pending(connection):  # a process crashed before it could scrub
-                self._scrubbed(noted, time.monotonic(), threading.Lock())  # `_using` is held already
+            self._scrub_at_open(connection)
         except BaseException:
             connection.close()
             raise
         return connection
+
+    def _scrub_at_open(self, connection: Connection) -> None:
+        """Erase what a process left that crashed before it could; until that is possible, the rest is of use."""
+        if noted := scrub.pending(connection):
+            try:
+                self._scrubbed(noted, time.monotonic(), threading.Lock())  # `_using` is held already
+            except StoreError as error:
+                logger.warning("what was forgotten is not erased everywhere yet: %s", error.message)
 
     def _scrubbed(self, handles: Sequence[str], deadline: float, writing: threading.Lock) -> bool:
         with files.store_errors(self._path):

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from cavemem_mcp import CaveError, Cavemem, open_memory
+from cavemem_mcp.recovery import RecoveryStore
 from cavemem_mcp.store.sqlite import SqliteStore
 from tests.faults.disks import Disk, mounted
-from tests.faults.stores import Sample, assert_readable, assert_sound, make_sample, versions
+from tests.faults.stores import LONG, Sample, assert_readable, assert_sound, make_sample, versions
 from tests.store.foreign import ForeignProgram
 
 Size = Callable[[int, int], int]
@@ -105,6 +106,19 @@ def test_a_store_opens_to_be_read_on_a_full_disk_and_to_be_written_when_there_is
         assert_sound(sample.folder)
         figures["stores opened on a full disk"] += 1
     assert told
+
+
+def test_an_original_is_recovered_on_a_full_disk_though_a_deletion_is_still_to_be_scrubbed(
+    disk: Disk, original: Sample, sized: Size, rng: random.Random
+) -> None:
+    for blocks_left in [0, *blocks(sized, rng)]:
+        sample = original.copied_to(disk.at / "mem")
+        with ForeignProgram(sample.folder / "ccr.db") as another:
+            another.run("INSERT INTO erasures VALUES ('ccr_left_by_a_process_that_died')")
+        disk.fill(blocks_left)
+        with closing(RecoveryStore(sample.folder)) as recovery:
+            assert recovery.recover(sample.handle) == LONG.encode()
+        disk.free()
 
 
 def test_a_new_store_on_a_full_disk_is_told_and_made_when_there_is_space(disk: Disk) -> None:
