@@ -188,7 +188,7 @@ class StorePool:
         with self._lock:
             entries = [*self._entries.values(), *([self._closing] if self._closing else [])]
         for entry in entries:
-            entry.memory.close()
+            _close(entry)
 
     async def close_idle(self) -> None:
         """Close stores that nobody has used for a while, until cancelled."""
@@ -250,11 +250,8 @@ class StorePool:
             if not idle:
                 return False
             closing = self._closing = self._entries.pop(min(idle, key=idle.__getitem__))
-        try:
-            with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(closing.memory.close)
-        except StoreError as error:
-            logger.error("a store could not be closed: %s", error.message)  # noqa: TRY400  # expected, no traceback
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(_close, closing)
         self._closing = None
         return True
 
@@ -264,6 +261,14 @@ class StorePool:
         with system_errors(folder), tempfile.TemporaryFile(dir=folder) as file:
             file.write(READY_BYTES)
             file.flush()
+
+
+def _close(entry: _Entry) -> None:
+    """Close a store; one that fails must not keep others open."""
+    try:
+        entry.memory.close()
+    except StoreError as error:
+        logger.error("a store could not be closed: %s", error.message)  # noqa: TRY400  # expected, no traceback
 
 
 def _bytes(path: Path) -> int:

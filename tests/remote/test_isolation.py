@@ -13,8 +13,10 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp.types import ResourceTemplateReference, TextResourceContents
 
-from cavemem_mcp import Cavemem, StoreError, open_memory
+from cavemem_mcp import Cavemem, OperationFailedError, StoreError, open_memory
 from cavemem_mcp.model import memory_id, recovery_handle
+from cavemem_mcp.recovery import RecoveryStore
+from cavemem_mcp.store import open_store
 from cavemem_mcp.stores import StorePool, StoresBusyError
 from tests.remote.server import RemoteServer, TokenFile, poll, remote_server
 from tests.server.answers import Era, answer
@@ -314,6 +316,28 @@ async def test_a_pool_that_is_closed_opens_nothing_more(tmp_path: Path) -> None:
         await anyio.to_thread.run_sync(pool.close)
         with pytest.raises(StoreError, match="shutting down"):
             pool.get()
+
+
+async def test_a_store_that_cannot_be_closed_does_not_keep_the_others_open(tmp_path: Path) -> None:
+    class Stubborn(Cavemem):
+        def close(self) -> None:
+            super().close()
+            raise StoreError("mem.db: the disk failed")
+
+    opened: list[Cavemem] = []
+
+    def opens(folder: Path) -> Cavemem:
+        opened.append(Stubborn(open_store(folder), RecoveryStore(folder)))
+        return opened[-1]
+
+    pool = StorePool(tmp_path, opens, open_max=2, idle_seconds_max=60, keeps_default=False)
+    for name in ("a", "b"):
+        async with pool.lease(name):
+            pool.get()
+    pool.close()
+    for memory in opened:
+        with pytest.raises(OperationFailedError, match="was closed"):
+            memory.recall("x")
 
 
 def test_writers_of_several_stores_do_not_wait_for_each_other(tmp_path: Path, tokens: TokenFile) -> None:
