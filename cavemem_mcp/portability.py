@@ -10,10 +10,11 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from cavemem_mcp.chains import chain_of
 from cavemem_mcp.errors import OperationFailedError, StoreError
 from cavemem_mcp.formats import Chain, Skipped, as_line, read
 from cavemem_mcp.model import Memory
-from cavemem_mcp.service import Cavemem, chain_of
+from cavemem_mcp.service import Cavemem
 from cavemem_mcp.store import Snapshot, Store, Transaction
 
 BATCH_MEMORIES: Final = 2000

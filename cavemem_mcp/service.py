@@ -2,7 +2,6 @@
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from cavemem_mcp import bm25, packing, terms, tokens
 from cavemem_mcp.calls import Calls
+from cavemem_mcp.chains import chain_of, current_of
 from cavemem_mcp.errors import (
     CaveError,
     InvalidArgumentsError,
@@ -47,9 +47,6 @@ if TYPE_CHECKING:
     from cavemem_mcp import engine
 
 T = TypeVar("T")
-
-CHAIN_LENGTH_MAX: Final = 1_000_000
-"""Versions that history follows before it calls a chain cyclic."""
 
 REPORTED_MEMORIES: Final = 10_000
 """How many more memories must be indexed before the log says so again."""
@@ -270,7 +267,7 @@ class Cavemem:
         if stored.text != text:
             raise _collision("remember", wanted)
         if not stored.is_current:
-            current = _current_of(transaction, stored)
+            current = current_of(transaction, stored)
             raise OperationFailedError(
                 "remember",
                 f"this text is an expired version, {wanted}"
@@ -284,7 +281,7 @@ class Cavemem:
         if target is None:
             raise OperationFailedError("supersede", "no memory has this id; recall to find the current one")
         if not target.is_current:
-            current = _current_of(transaction, target)
+            current = current_of(transaction, target)
             advice = f"by {current.id}; supersede that one" if current else "and its chain has no current version"
             raise OperationFailedError("supersede", f"{target.id} was superseded {advice}")
         if target.text == text:
@@ -412,51 +409,6 @@ def _collision(operation: Operation, id: str) -> CaveError:
     return OperationFailedError(
         operation, f"{id} is taken by another text with the same hash prefix; change the wording slightly"
     )
-
-
-def _current_of(transaction: Transaction, memory: Memory) -> Memory | None:
-    """Return the current version at the end of a version's chain, or None where the chain ends without one."""
-    seen = {memory.id}
-    while not memory.is_current:
-        if memory.superseded_by is None or memory.superseded_by in seen:
-            return None
-        following = transaction.memory(memory.superseded_by)
-        if following is None:
-            return None
-        seen.add(following.id)
-        memory = following
-    return memory
-
-
-def chain_of(snapshot: Snapshot, id: str) -> deque[Memory]:
-    """Return the whole chain of any of its versions, oldest first, or raise for one that is broken or cyclic."""
-    start = snapshot.memory(id)
-    if start is None:
-        raise OperationFailedError("history", "no memory has this id; recall to find one")
-    chain = deque([start])
-    seen = {start.id}
-    while (earlier := chain[0].supersedes) is not None:
-        chain.appendleft(_linked(snapshot, earlier, seen, later=chain[0].id, earlier=earlier))
-    while (later := chain[-1].superseded_by) is not None:
-        chain.append(_linked(snapshot, later, seen, later=later, earlier=chain[-1].id))
-    return chain
-
-
-def _linked(snapshot: Snapshot, id: str, seen: set[str], *, later: str, earlier: str) -> Memory:
-    """Return the neighbour `id`, which must exist, be new, and agree on the link between `earlier` and `later`."""
-    memory = snapshot.memory(id)
-    if memory is None:
-        raise OperationFailedError("history", f"the chain is broken: {id} is missing; nothing partial is returned")
-    if id in seen or len(seen) >= CHAIN_LENGTH_MAX:
-        raise OperationFailedError("history", f"the chain is cyclic at {id}; nothing partial is returned")
-    link_back = memory.superseded_by if id == earlier else memory.supersedes
-    if link_back != (later if id == earlier else earlier):
-        raise OperationFailedError(
-            "history",
-            f"the chain is broken: {earlier} and {later} do not point at each other; nothing partial is returned",
-        )
-    seen.add(id)
-    return memory
 
 
 def _forget(transaction: Transaction, id: str) -> bool:

@@ -27,6 +27,7 @@ RANKS = (
     "recovery",
     "doctor",
     "upkeep",
+    "chains",
     "service",
     "overview",
     "formats",
