@@ -308,10 +308,15 @@ async def _serve(config: uvicorn.Config, listening: socket.socket, pool: StorePo
             await super().startup(sockets)
             say(f"cavemem: serving MCP at {url}")
 
+    async def stop_waiting_at_the_end() -> None:
+        await ending.requested.wait()
+        pool.stop_waiting()
+
     if isinstance(verifier, TokenFileVerifier):
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, verifier.reload)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(pool.close_idle)
+        tasks.start_soon(stop_waiting_at_the_end)
         await HttpServer(config).serve(sockets=[listening])
         tasks.cancel_scope.cancel()
     return ending.exit_code

@@ -130,7 +130,7 @@ class CaveServer(ReadableServer[MemorySource]):
 
 
 def build_server(
-    memories: Callable[[], Cavemem] | StorePool,
+    memories: Callable[[], Cavemem] | MemoryOnDemand | StorePool,
     *,
     auth: AuthSettings | None = None,
     token_verifier: TokenVerifier | None = None,
@@ -139,7 +139,7 @@ def build_server(
     """Build the server. The memory is opened beside the handshake, not before it.
 
     Args:
-        memories: Opens the one memory of all clients, or the stores of several.
+        memories: Opens the one memory of all clients, or has it, or the stores of several.
         auth: Where clients must say who they are, how; the SDK's.
         token_verifier: Tells who they are.
         middleware: Put around the handling of each message.
@@ -147,7 +147,7 @@ def build_server(
 
     @asynccontextmanager
     async def lifespan(_: MCPServer[MemorySource]) -> AsyncGenerator[MemorySource]:
-        memory = memories if isinstance(memories, StorePool) else MemoryOnDemand(memories)
+        memory = memories if isinstance(memories, MemoryOnDemand | StorePool) else MemoryOnDemand(memories)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(anyio.to_thread.run_sync, memory.open_ahead)
             try:

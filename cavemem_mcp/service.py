@@ -214,10 +214,14 @@ class Cavemem:
                 reported = left
         self._wake_if_noted()
 
-    def close(self) -> None:
-        """Close both stores; operations in progress finish first."""
+    def stop_waiting(self) -> None:
+        """Let no operation wait for other programs to finish an erasure from now on, because the memory will close."""
         self._store.stop_waiting()
         self._recovery.stop_waiting()
+
+    def close(self) -> None:
+        """Close both stores; operations in progress finish first."""
+        self.stop_waiting()
         self._calls.end()
         self._upkeep.close()
         try:

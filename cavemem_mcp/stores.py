@@ -38,6 +38,10 @@ class MemorySource(Protocol):
         """Open what the first request needs, before it comes; a failure is logged and reported to that request."""
         ...
 
+    def stop_waiting(self) -> None:
+        """Let no operation wait for other programs to finish an erasure from now on, because the server ends."""
+        ...
+
     def close(self) -> None:
         """Close every memory; operations in progress finish first."""
         ...
@@ -84,6 +88,12 @@ class MemoryOnDemand:
             logger.error("the memory cannot be prepared: %s", error.message)  # noqa: TRY400  # expected, no traceback
         except Exception as error:
             logger.error("opening the memory failed unexpectedly: %s", origin_of(error))  # noqa: TRY400  # no message
+
+    def stop_waiting(self) -> None:
+        """Let no operation wait for other programs to finish an erasure from now on, because the server ends."""
+        memory = self._memory  # without the lock, for which whoever opens it may wait
+        if memory is not None:
+            memory.stop_waiting()
 
     def close(self) -> None:
         """Close the memory; operations in progress finish first."""
@@ -183,11 +193,14 @@ class StorePool:
             assert entry is not None
             entry.memory.open_ahead()
 
+    def stop_waiting(self) -> None:
+        """Let no operation wait for other programs to finish an erasure from now on, because the server ends."""
+        for entry in self._open_entries():
+            entry.memory.stop_waiting()
+
     def close(self) -> None:
         """Close every store; operations in progress finish first."""
-        with self._lock:
-            entries = [*self._entries.values(), *([self._closing] if self._closing else [])]
-        for entry in entries:
+        for entry in self._open_entries():
             _close(entry)
 
     async def close_idle(self) -> None:
@@ -213,6 +226,10 @@ class StorePool:
         with self._lock:
             names = list(self._entries)
         return {name or "": sum(_bytes(path) for path in self._folder(name).glob("*")) for name in names}
+
+    def _open_entries(self) -> list[_Entry]:
+        with self._lock:
+            return [*self._entries.values(), *([self._closing] if self._closing else [])]
 
     def _folder(self, name: str | None) -> Path:
         return self._home / "mem" if name is None else self._home / "stores" / name / "mem"

@@ -29,6 +29,7 @@ from pydantic import ValidationError
 from cavemem_mcp.lines import LINE_BYTES_MAX, claim_stdio, not_blocking, read_lines, write_line
 from cavemem_mcp.server import CaveServer, build_server
 from cavemem_mcp.service import Cavemem
+from cavemem_mcp.stores import MemoryOnDemand
 
 IN_FLIGHT_MAX: Final = 64
 """Requests over stdio that may wait for their answer; more are not read yet."""
@@ -47,7 +48,8 @@ def serve_stdio(open_memory: Callable[[], Cavemem]) -> int:
     """
     incoming, outgoing = claim_stdio()  # before the event loop opens descriptors of its own
     log_to_stderr()
-    return asyncio.run(_StdioSession(build_server(open_memory)).run(incoming, outgoing))
+    memory = MemoryOnDemand(open_memory)
+    return asyncio.run(_StdioSession(build_server(memory), memory).run(incoming, outgoing))
 
 
 class Ending:
@@ -163,8 +165,9 @@ class _StdioSession:
     in threads that signals do not reach.
     """
 
-    def __init__(self, server: CaveServer) -> None:
+    def __init__(self, server: CaveServer, memory: MemoryOnDemand) -> None:
         self._server = server
+        self._memory = memory
         self._ending = Ending()
         self._in_flight = _InFlight()
         self._written = asyncio.Event()
@@ -198,6 +201,7 @@ class _StdioSession:
                 tasks.start_soon(self._read_messages, descriptor, to_server, to_client)
                 await self._ending.requested.wait()
                 tasks.cancel_scope.cancel()
+            self._memory.stop_waiting()
             os.close(descriptor)  # a client that goes on sending notices
             with anyio.move_on_after(SETTLE_SECONDS_MAX):
                 await self._in_flight.wait_until_at_most(0)

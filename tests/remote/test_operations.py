@@ -7,6 +7,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from cavemem_mcp import open_memory
 from cavemem_mcp.http import FILES_OPEN_MAX, build_app
 from cavemem_mcp.settings import HttpSettings
+from cavemem_mcp.store import open_snapshot
 from cavemem_mcp.stores import StorePool
 from tests.remote.server import HEADERS, RemoteServer, TokenFile, bearer, poll, remote_server
-from tests.server.processes import FACT, call, command, ping
+from tests.server.processes import FACT, call, command, old_snapshot, ping
 
 TEXT = "Zanzibar is the password's hint."
 STOP_SECONDS_MAX = 5
@@ -251,6 +253,23 @@ def test_a_stop_lets_the_calls_in_progress_be_answered_and_ends_in_time_whatever
     for connection in connections:
         connection.close()
     assert not list((server.home / "stores").rglob("mem.db-wal")), "the stores were closed"
+
+
+def _is_stored(folder: Path, id: str) -> bool:
+    with open_snapshot(folder, wait_ms_max=1000) as snapshot:
+        return snapshot.memory(id) is not None
+
+
+def test_a_signal_ends_the_wait_of_a_forget_which_is_answered(server: RemoteServer, tokens: TokenFile) -> None:
+    secret = tokens.secrets["alice"]
+    folder = server.home / "stores" / "alice" / "mem"
+    id = server.tool(secret, "remember", text=FACT)["id"]
+    with old_snapshot(folder), ThreadPoolExecutor(1) as threads:
+        forgotten = threads.submit(server.tool, secret, "forget", id=id)
+        poll(lambda: not _is_stored(folder, id))
+        server.process.terminate()
+        assert forgotten.result() == {"forgotten": True}
+        assert server.process.wait(STOP_SECONDS_MAX) == 143
 
 
 def test_the_server_may_open_more_files_than_its_limits_need(shared: tuple[RemoteServer, dict[str, str]]) -> None:

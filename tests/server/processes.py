@@ -222,6 +222,14 @@ def write_lock(home: Path) -> Generator[None]:
         yield
 
 
+@contextmanager
+def old_snapshot(folder: Path) -> Generator[None]:
+    """Read a store for so long that what is forgotten meanwhile stays in its files."""
+    with closing(apsw.Connection(str(folder / "mem.db"))) as connection:
+        connection.execute("BEGIN; SELECT count(*) FROM memories")
+        yield
+
+
 def recalled(home: Path, query: str) -> list[str]:
     """Return what a new process would recall from the store that a server left."""
     with closing(open_memory(home / "mem")) as memory:

@@ -28,6 +28,7 @@ from tests.server.processes import (
     end_by_two_signals,
     environment,
     line_client,
+    old_snapshot,
     ping,
     poll,
     recalled,
@@ -241,6 +242,17 @@ def test_a_signal_does_not_wait_for_a_write_that_cannot_finish(lines: LineClient
         lines.process.terminate()
         assert lines.exit_code() == 143
     assert recalled(tmp_path, "webshop") == []
+
+
+def test_a_signal_ends_the_wait_of_a_forget_which_is_answered(lines: LineClient, tmp_path: Path) -> None:
+    lines.ask(call("remember", {"text": FACT}))
+    with old_snapshot(tmp_path / "mem"):
+        lines.send(call("forget", {"id": memory_id(FACT)}, id="late"))
+        poll(lambda: not recalled(tmp_path, "webshop"))
+        lines.process.terminate()
+        (answered,) = lines.rest()
+        assert _structured(answered) == {"forgotten": True}
+        assert lines.exit_code() == 143
 
 
 def test_a_second_signal_ends_the_server_at_once(lines: LineClient, tmp_path: Path) -> None:
