@@ -39,8 +39,13 @@ class Upkeep:
             self._is_due = True
             if self._thread is None and not self._closed.is_set():
                 # A program that ends without closing must not be held up.
-                self._thread = threading.Thread(target=self._run, name="cavemem upkeep", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="cavemem upkeep", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:  # the operation that found the work due has succeeded all the same
+                    logger.warning("there is no thread for upkeep; it is put off")
+                else:
+                    self._thread = thread
 
     def close(self) -> None:
         """End the thread, after one last attempt if work is due. Closing twice is harmless."""
