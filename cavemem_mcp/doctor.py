@@ -142,6 +142,7 @@ def _looked_into(path: Path, looks: Mapping[str, Callable[[Connection], Check]])
         except ChangedError as error:
             found = [Check(name=name, status="unknown", found=str(error)) for name in looks]
         except Exception as error:
+            found = found[: len(looks) - 1]  # all have looked when it fails at the end
             name, *others = list(looks)[len(found) :]
             found.append(Check(name=name, status="problem", found=_reason(error)))
             return found + [Check(name=other, status="unknown", found=f"see {name}") for other in others]

@@ -13,6 +13,7 @@ import pytest
 
 from cavemem_mcp import StoreError, doctor, open_memory
 from cavemem_mcp.store import diagnosis, schema
+from cavemem_mcp.store.files import Connection
 from tests.live import cavemem
 from tests.store.foreign import ForeignProgram
 
@@ -329,6 +330,23 @@ def test_a_file_that_changes_meanwhile_is_looked_at_again(
     else:
         changed = "another program changed the file while it was read"
         assert (checks["memories"].status, checks["memories"].found) == ("unknown", changed)
+
+
+def test_a_file_that_goes_away_while_it_is_looked_at_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    look = doctor.diagnosis.diagnose_index
+
+    def look_last(connection: Connection) -> diagnosis.IndexDiagnosis:
+        found = look(connection)
+        (folder / "mem.db").unlink()
+        return found
+
+    monkeypatch.setattr(doctor.diagnosis, "diagnose_index", look_last)
+
+    report = doctor.examine(folder)
+
+    assert [check.name for check in report.checks] == CHECKS
+    assert "No such file" in next(check.found for check in report.checks if check.name == "index")
+    assert not report.is_healthy
 
 
 def test_rebuilding_a_file_that_changes_meanwhile_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
