@@ -216,7 +216,6 @@ class StorePool:
 
         Raises:
             StoreError: One of them fails.
-            StoresBusyError: All stores that may be open are leased.
         """
         async with self.lease(None):
             await anyio.to_thread.run_sync(self._check_disk)

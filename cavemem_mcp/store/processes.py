@@ -39,9 +39,9 @@ def users_of(path: Path) -> list[Process] | None:
         identity for part in (path, files.log_of(path), Path(f"{path}-shm")) if (identity := files.identity(part))
     }
     shared = files.identity(Path(f"{path}-shm"))
-    lockers = {process for process, _ in _lockers(locks, identities, shared)}
-    writers = {process for process, is_writing in _lockers(locks, identities, shared) if is_writing}
-    found = (lockers | set(_openers(identities))) - {os.getpid()}
+    lockers = list(_lockers(locks, identities, shared))
+    writers = {process for process, is_writing in lockers if is_writing}
+    found = ({process for process, _ in lockers} | set(_openers(identities))) - {os.getpid()}
     return [_described(process, is_writing=process in writers) for process in sorted(found) if process > 0]
 
 
