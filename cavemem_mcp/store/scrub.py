@@ -188,6 +188,8 @@ def _damaged_free_list() -> apsw.CorruptError:
 
 def _unused_in_overflows(file: _File, layout: _Layout, connection: files.Connection) -> Iterator[tuple[int, int]]:
     """Yield the byte ranges behind the ends of long texts that are not zero."""
+    if connection.execute("PRAGMA quick_check(1)").get != "ok":  # `dbstat` crashes on some damaged pages
+        raise apsw.CorruptError("pages are damaged")
     for page, unused in connection.execute(_OVERFLOW_TAILS):
         if any(file.xRead(unused, page * layout.page_bytes - unused)):
             yield page * layout.page_bytes - unused, page * layout.page_bytes
