@@ -17,7 +17,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     faults = parser.getgroup("faults", "how hard tests/faults tries")
-    faults.addoption("--long", action="store_true", help="inject faults for about an hour instead of minutes")
+    faults.addoption("--long", action="store_true", help="try far harder, for hours instead of minutes")
     faults.addoption("--seed", type=int, default=None, help="repeat the choices of an earlier run")
 
 
