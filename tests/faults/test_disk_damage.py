@@ -9,8 +9,9 @@ from random import Random
 import apsw
 import pytest
 
-from cavemem_mcp import CaveError, doctor, open_memory
+from cavemem_mcp import CaveError, OperationFailedError, doctor, open_memory
 from tests.faults.stores import QUERY, Sample, assert_readable, assert_sound, contents, crash, make_sample
+from tests.store.foreign import ForeignProgram
 
 
 @pytest.fixture(scope="module")
@@ -304,3 +305,23 @@ def _told(error: CaveError, outcome: str) -> str:
     assert "defect" not in error.message
     assert "harbour" not in error.message
     return outcome
+
+
+def test_a_forget_beside_long_texts_tells_of_damaged_pages_before_it_walks_them(folder: Path) -> None:
+    with closing(open_memory(folder)) as memory:
+        memory.remember("long " * 5000)
+    with ForeignProgram(folder / "mem.db") as another:
+        another.run("CREATE TABLE others(text)")
+        another.run("INSERT INTO others VALUES ('of another program')")
+        [(page,)] = another.run("SELECT rootpage FROM sqlite_schema WHERE name = 'others'")
+        [(page_bytes,)] = another.run("PRAGMA page_size")
+        another.run("PRAGMA wal_checkpoint(TRUNCATE)")
+    with (folder / "mem.db").open("r+b") as file:
+        file.seek((page - 1) * page_bytes)
+        file.write(b"\xff")
+
+    with closing(open_memory(folder)) as memory:
+        id = memory.remember("a short text that goes").id
+        with pytest.raises(OperationFailedError, match=r"bytes are still in the files.* the file is damaged"):
+            memory.forget(id)
+        assert [hit.text for hit in memory.recall("short goes").hits] == []

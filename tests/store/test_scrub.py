@@ -493,23 +493,3 @@ def test_notes_that_another_process_has_cleared_need_no_second_scrub(store: Sqli
     store.finish_erasures(["ccr_1"], waits=True)
 
     assert store.pending_erasures() == []
-
-
-def test_a_forget_beside_long_texts_tells_of_damaged_pages_before_it_walks_them(folder: Path) -> None:
-    with closing(Cavemem(SqliteStore(folder), RecoveryStore(folder))) as cavemem:
-        cavemem.remember("long " * 5000)
-    with ForeignProgram(folder / "mem.db") as another:
-        another.run("CREATE TABLE others(text)")
-        another.run("INSERT INTO others VALUES ('of another program')")
-        [(page,)] = another.run("SELECT rootpage FROM sqlite_schema WHERE name = 'others'")
-        [(page_bytes,)] = another.run("PRAGMA page_size")
-        another.run("PRAGMA wal_checkpoint(TRUNCATE)")
-    with (folder / "mem.db").open("r+b") as file:
-        file.seek((page - 1) * page_bytes)
-        file.write(b"\xff")
-
-    with closing(Cavemem(SqliteStore(folder), RecoveryStore(folder))) as cavemem:
-        id = cavemem.remember("a short text that goes").id
-        with pytest.raises(OperationFailedError, match=r"bytes are still in the files.* the file is damaged"):
-            cavemem.forget(id)
-        assert [hit.text for hit in cavemem.recall("short goes").hits] == []
